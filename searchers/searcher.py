@@ -1,0 +1,85 @@
+"""The interface every searcher fulfils: ask for a configuration, tell what became of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+MODES = ("min", "max")
+
+
+class Searcher(ABC):
+    """Proposes configurations and learns from results.
+
+    A searcher is asked by one thread only and draws all chance from the seed it is given. Per trial it sees `suggest`, then any
+    number of `on_trial_result`, then exactly one `on_trial_complete`. Retries of a crashed trial are not visible to it, except that
+    results may be repeated.
+    """
+
+    FINISHED: ClassVar[str] = "FINISHED"
+
+    metric: str | None = None
+    mode: str | None = None
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        """Take over the experiment's metric, mode, space and seed, before the first suggestion.
+
+        Args:
+            metric: Name of the metric in flattened form, or None.
+            mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
+            config: The search space, constants included.
+            **spec: ``seed`` (int) and ``num_samples`` (int, -1 for endless).
+
+        Returns:
+            False where the searcher already has such a setting of its own and another one is given here.
+        """
+        if (metric and self.metric) or (mode and self.mode):
+            return False
+        self.metric = metric or self.metric
+        self.mode = mode or self.mode
+        return True
+
+    @abstractmethod
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Propose a configuration.
+
+        Args:
+            trial_id: The trial that will run it.
+
+        Returns:
+            A configuration (nested as in the space), `FINISHED` when there will be no more, or None for "not now, ask again after
+            the next result".
+        """
+
+    def total_samples(self, num_samples: int) -> int | None:
+        """Return how many suggestions the experiment takes in all; None for endless.
+
+        Args:
+            num_samples: ``TuneConfig.num_samples``, where -1 means endless.
+        """
+        return None if num_samples < 0 else num_samples
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:  # noqa: B027  (optional hook)
+        """Learn an intermediate result, flattened to ``"a/b"``."""
+
+    def on_trial_complete(  # noqa: B027  (optional hook)
+        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False
+    ) -> None:
+        """Learn how a trial ended.
+
+        Args:
+            trial_id: The trial.
+            result: Its last result, flattened; None if it never reported or failed.
+            error: Whether it failed for good.
+            stopped: Whether a scheduler or a stopper ended it before it was done.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what replaying suggestions and results cannot rebuild, as JSON values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  (optional hook)
+        """Take back what `state_dict` returned."""

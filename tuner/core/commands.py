@@ -1,0 +1,157 @@
+"""What the core wants done. Commands are imperatives; carrying them out is the driver's and the executor's business.
+
+Notices are their silent sisters: facts that observers (searcher, callbacks, loggers) have to hear, in the order they arose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .trial import CheckpointRecord, Failure, Trial, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker:
+    """Start a worker for the trial.
+
+    Attributes:
+        trial_id: The trial.
+        attempt: Number of this start, from 1; all of the worker's messages carry it.
+        config: The hyperparameters to train with.
+        resources: What the worker may use.
+        gpu_ids: Devices assigned to it, empty for none.
+        checkpoint: Where to continue from, None for the beginning.
+        next_checkpoint: Index that the worker's first checkpoint gets.
+    """
+
+    trial_id: str
+    attempt: int
+    config: Mapping[str, Any]
+    resources: Mapping[str, float]
+    gpu_ids: tuple[int, ...]
+    checkpoint: CheckpointRecord | None
+    next_checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReport:
+    """Answer the worker that waits after a report.
+
+    Attributes:
+        trial_id: The trial.
+        attempt: The attempt that reported.
+        verdict: Go on, or end for a pause or for good.
+        save: Save a checkpoint first (class trainables).
+    """
+
+    trial_id: str
+    attempt: int
+    verdict: Verdict
+    save: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KillWorker:
+    """End the worker's whole process group at once and report its exit as KILLED."""
+
+    trial_id: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCheckpoint:
+    """Delete a checkpoint that retention no longer keeps."""
+
+    trial_id: str
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class AskSearcher:
+    """Ask the searcher for the configuration of a new trial and tell its answer as an event."""
+
+    trial_id: str
+
+
+WorkerCommand = StartWorker | AnswerReport | KillWorker
+"""Commands that an executor carries out."""
+Command = WorkerCommand | DeleteCheckpoint | AskSearcher
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAdded:
+    """A new trial waits to be started."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStarted:
+    """A trial is RUNNING; `is_retry` after a failed attempt, `is_resumed` after a pause."""
+
+    trial: Trial
+    is_retry: bool = False
+    is_resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRecorded:
+    """A trial has a new result; `trial.last_result` is still the one before it."""
+
+    trial: Trial
+    result: dict[str, Any]
+    flat: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecorded:
+    """A trial has a new committed checkpoint."""
+
+    trial: Trial
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMissed:
+    """A checkpoint that was asked for could not be saved."""
+
+    trial: Trial
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPaused:
+    """A trial is PAUSED: its worker is gone and its checkpoint committed."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """An attempt failed; the trial is PENDING again where `will_retry`, else ERROR."""
+
+    trial: Trial
+    failure: Failure
+    will_retry: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnded:
+    """A trial is TERMINATED."""
+
+    trial: Trial
+
+
+Notice = (
+    TrialAdded
+    | TrialStarted
+    | ResultRecorded
+    | CheckpointRecorded
+    | CheckpointMissed
+    | TrialPaused
+    | AttemptFailed
+    | TrialEnded
+)

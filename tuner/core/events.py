@@ -1,0 +1,164 @@
+"""What can happen to an experiment. Events are facts: the core cannot refuse that they occurred, only that they make sense.
+
+Everything that is not a function of the state enters here: time (the driver stamps each event as it folds it), the searcher's
+answers, what workers say and how they die, what users ask for.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .trial import CheckpointRecord, Failure
+
+
+class Outcome(enum.StrEnum):
+    """How a worker ended."""
+
+    COMPLETED = "completed"
+    """The training code returned."""
+    STOPPED = "stopped"
+    """It obeyed a stop or a pause."""
+    FAILED = "failed"
+    """The training code raised, exited, or its process died of its own fault."""
+    KILLED = "killed"
+    """The engine killed it."""
+    LOST = "lost"
+    """It vanished through no fault of its own, e.g. with its machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSuggested:
+    """The searcher proposed a configuration for the trial that was asked for."""
+
+    trial_id: str
+    config: Mapping[str, Any]
+    resources: Mapping[str, float]
+    experiment_tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestionPostponed:
+    """The searcher has nothing to propose before it has seen another result."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEnded:
+    """The searcher will propose no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    """The trial's worker is up and about to call the training code."""
+
+    trial_id: str
+    attempt: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultReported:
+    """The training code reported, and waits for the answer.
+
+    Attributes:
+        trial_id: Who.
+        attempt: In which attempt; an older one's late report is dropped.
+        metrics: The result, nested as reported, with the auto-filled keys but without ``config``.
+        checkpoint: The checkpoint committed with this report, if any.
+    """
+
+    trial_id: str
+    attempt: int
+    metrics: Mapping[str, Any]
+    checkpoint: CheckpointRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRequested:
+    """Somebody other than the training code, e.g. a callback, wants a checkpoint at the result that waits for its answer."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved:
+    """The worker has committed the checkpoint it was asked for."""
+
+    trial_id: str
+    attempt: int
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """The worker could not save the checkpoint it was asked for; the trial goes on without it."""
+
+    trial_id: str
+    attempt: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExited:
+    """The trial's worker is gone, with its whole process group; nothing more comes from this attempt.
+
+    Attributes:
+        trial_id: Whose.
+        attempt: Which.
+        outcome: How it ended.
+        failure: What went wrong, for every outcome but COMPLETED and STOPPED.
+    """
+
+    trial_id: str
+    attempt: int
+    outcome: Outcome
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The user wants the experiment to end: running trials are stopped and stay resumable.
+
+    Attributes:
+        rule: Who asked, as a reason's rule, e.g. ``"signal.SIGINT"``.
+        is_urgent: Kill the workers instead of asking them.
+    """
+
+    rule: str
+    is_urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTicked:
+    """Time has passed: deadlines may have come, and stoppers look at the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRestarted:
+    """A new driver has taken over from the journal: no worker of the old one is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The driver has told everything that had happened: now say what to do."""
+
+
+Event = (
+    TrialSuggested
+    | SuggestionPostponed
+    | SearchEnded
+    | WorkerStarted
+    | ResultReported
+    | CheckpointRequested
+    | CheckpointSaved
+    | CheckpointFailed
+    | WorkerExited
+    | StopRequested
+    | ClockTicked
+    | DriverRestarted
+    | TurnEnded
+)

@@ -1,0 +1,72 @@
+"""The keys of a result, and the flat form in which schedulers, searchers and tables see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+TRAINING_ITERATION = "training_iteration"
+"""1-based count of the trial's results; continues over retries and restores from the checkpoint's count."""
+SHOULD_CHECKPOINT = "should_checkpoint"
+"""Set to True by a trainable's result or by a callback to ask for a checkpoint at this result."""
+DONE = "done"
+"""True in a result after which the trial has nothing left to do."""
+CHECKPOINT_DIR_NAME = "checkpoint_dir_name"
+TRIAL_ID = "trial_id"
+DATE = "date"
+TIMESTAMP = "timestamp"
+TIME_THIS_ITER_S = "time_this_iter_s"
+TIME_TOTAL_S = "time_total_s"
+TIME_SINCE_RESTORE = "time_since_restore"
+ITERATIONS_SINCE_RESTORE = "iterations_since_restore"
+TIMESTEPS_THIS_ITER = "timesteps_this_iter"
+TIMESTEPS_TOTAL = "timesteps_total"
+EPISODES_THIS_ITER = "episodes_this_iter"
+EPISODES_TOTAL = "episodes_total"
+PID = "pid"
+HOSTNAME = "hostname"
+NODE_IP = "node_ip"
+CONFIG = "config"
+EXPERIMENT_TAG = "experiment_tag"
+DEFAULT_METRIC = "_metric"
+"""The name under which a bare number returned by a function is reported."""
+
+AUTO_FILLED = frozenset(
+    {
+        TRAINING_ITERATION, SHOULD_CHECKPOINT, DONE, CHECKPOINT_DIR_NAME, TRIAL_ID, DATE, TIMESTAMP, TIME_THIS_ITER_S, TIME_TOTAL_S,
+        TIME_SINCE_RESTORE, ITERATIONS_SINCE_RESTORE, TIMESTEPS_THIS_ITER, TIMESTEPS_TOTAL, EPISODES_THIS_ITER, EPISODES_TOTAL, PID,
+        HOSTNAME, NODE_IP, CONFIG, EXPERIMENT_TAG,
+    }
+)  # fmt: skip
+"""Keys that the engine adds to every result; all others are the user's metrics."""
+
+SUPPLIED_BY_USER = frozenset(
+    {
+        DONE,
+        SHOULD_CHECKPOINT,
+        TIME_THIS_ITER_S,
+        TIMESTAMP,
+        TIMESTEPS_THIS_ITER,
+        TIMESTEPS_TOTAL,
+        EPISODES_THIS_ITER,
+        EPISODES_TOTAL,
+    }
+)
+"""Auto-filled keys that a trainable may report itself, to override or to be accumulated."""
+
+DELIMITER = "/"
+
+
+def flatten(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result with nested dictionaries joined to ``"a/b"`` keys; an empty dictionary leaves no key."""
+    if not any(isinstance(value, dict) for value in result.values()):
+        return dict(result)
+    return dict(_leaves(result, ""))
+
+
+def _leaves(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}{DELIMITER}")
+        else:
+            yield f"{prefix}{key}", value

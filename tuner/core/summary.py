@@ -1,0 +1,68 @@
+"""Running statistics of one metric of one trial, in constant memory."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+
+class MetricSummary:
+    """Minimum, maximum and averages of a metric over a trial's results.
+
+    NaN is left out of minimum and maximum and makes averages NaN; infinities count. The average weighs each reported value alike,
+    however many iterations lie between two of them.
+
+    Attributes:
+        last: The latest value.
+        min: The smallest value, NaN while there is none.
+        max: The largest value, NaN while there is none.
+        count: How many values were seen.
+    """
+
+    __slots__ = ("_recent", "_total", "count", "last", "max", "min")
+
+    def __init__(self) -> None:
+        """Create the summary of no values."""
+        self.count = 0
+        self.last = self.min = self.max = math.nan
+        self._total = 0.0
+        self._recent: deque[float] = deque(maxlen=10)
+
+    def add(self, value: float) -> None:
+        """Take in the next value."""
+        self.count += 1
+        self.last = value
+        self._total += value
+        self._recent.append(value)
+        # `not (a >= b)` is also true where b is NaN, which is how the first number replaces it.
+        if not math.isnan(value):
+            if not self.min <= value:
+                self.min = value
+            if not self.max >= value:
+                self.max = value
+
+    @property
+    def avg(self) -> float:
+        """Mean of all values, NaN without any."""
+        return self._total / self.count if self.count else math.nan
+
+    def recent_avg(self, num_values: int) -> float:
+        """Return the mean of the latest `num_values` (at most 10) values, of fewer where there are fewer."""
+        values = list(self._recent)[-num_values:]
+        return sum(values) / len(values) if values else math.nan
+
+    def by_scope(self, scope: str, mode: str) -> float:
+        """Return the value that ``get_best_result`` compares: ``last``, ``avg``, ``last-5-avg``, ``last-10-avg`` or, for ``all``, the best."""
+        match scope:
+            case "last":
+                return self.last
+            case "avg":
+                return self.avg
+            case "last-5-avg":
+                return self.recent_avg(5)
+            case "last-10-avg":
+                return self.recent_avg(10)
+            case "all":
+                return self.max if mode == "max" else self.min
+            case _:
+                raise ValueError(f"scope must be one of last, avg, last-5-avg, last-10-avg, all, got {scope!r}")

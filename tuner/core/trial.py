@@ -1,0 +1,194 @@
+"""The records of a trial: what the engine knows about one training run."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from schedulers.decisions import Reason
+
+from .result import TRAINING_ITERATION, flatten
+from .summary import MetricSummary
+
+
+class Status(enum.StrEnum):
+    """Where a trial stands; what may follow what is written in `lifecycle`."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    TERMINATED = "TERMINATED"
+    ERROR = "ERROR"
+
+
+class WorkerState(enum.StrEnum):
+    """Where a trial's worker stands."""
+
+    ABSENT = "ABSENT"
+    STARTING = "STARTING"
+    TRAINING = "TRAINING"
+    WAITING = "WAITING"
+    SAVING = "SAVING"
+    STOPPING = "STOPPING"
+
+
+class Ending(enum.StrEnum):
+    """Why a trial is over; kept apart from the status, so that what was interrupted can be continued later."""
+
+    COMPLETED = "completed"
+    STOPPED_EARLY = "stopped early"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in a worker, as text only: nothing of the user's is ever rebuilt in the driver.
+
+    Attributes:
+        kind: Name of the exception type, or what happened to the process, e.g. ``"ValueError"`` or ``"killed by SIGSEGV"``.
+        message: One line.
+        traceback: The formatted traceback, or what is known instead of it (the last lines of stderr); may be empty.
+    """
+
+    kind: str
+    message: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        """Return ``kind: message``."""
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A committed checkpoint of a trial.
+
+    Attributes:
+        index: Zero-based count of the trial's checkpoints; the directory is ``checkpoint_<index>``, six digits.
+        iteration: ``training_iteration`` of the result it belongs to.
+        time_total_s: Training time of the trial up to it.
+        counters: ``timesteps_total`` and ``episodes_total`` up to it, where the trainable counts them.
+        score: Value of ``checkpoint_score_attribute`` in that result, None without one.
+    """
+
+    index: int
+    iteration: int
+    time_total_s: float = 0.0
+    counters: Mapping[str, int] = field(default_factory=dict)
+    score: float | None = None
+
+    @property
+    def directory(self) -> str:
+        """Name of the checkpoint's directory inside the trial's."""
+        return checkpoint_directory_name(self.index)
+
+
+def checkpoint_directory_name(index: int) -> str:
+    """Return the name of a trial's checkpoint directory, e.g. ``checkpoint_000003``."""
+    return f"checkpoint_{index:06d}"
+
+
+class Trial:
+    """One training run with one configuration.
+
+    The same object stands for the trial from its suggestion to its end, through pauses and retries, and hashes by identity, so it
+    can be the key of a user's dictionary. To users and plug-ins it is read-only; the core alone changes it.
+
+    Attributes:
+        trial_id: Unique in the experiment, e.g. ``t00017``; also the name of its directory.
+        config: Its hyperparameters.
+        resources: What it occupies while it runs, e.g. ``{"cpu": 1.0, "gpu": 0.5}``.
+        experiment_tag: Index and searched parameters in one line, e.g. ``"17_lr=0.0100"``.
+        local_path: The trial's directory, empty until the driver has laid it out.
+        status: See `Status`.
+        worker: State of its worker process.
+        ending: Why it is over, None while it is not.
+        reason: The decision that stopped it early or last paused it, with its numbers.
+        attempt: How often it has been started, pauses included.
+        num_failures: How many attempts have failed.
+        last_result: The latest result, nested as reported, with ``config``; empty before the first.
+        summary: Running statistics of each of its metrics.
+        checkpoints: Checkpoints that retention keeps, oldest first.
+        failures: What went wrong in each failed attempt.
+    """
+
+    __slots__ = (
+        "__weakref__", "attempt", "checkpoints", "config", "ending", "experiment_tag", "failures", "gpu_ids", "intention", "last_result",
+        "local_path", "next_checkpoint", "num_failures", "owes_save", "reason", "resources", "resumed_iteration", "start_time_s", "status",
+        "summary", "trial_id", "worker",
+    )  # fmt: skip
+
+    def __init__(
+        self, trial_id: str, config: Mapping[str, Any], resources: Mapping[str, float], experiment_tag: str = ""
+    ) -> None:
+        """Create a trial that waits to be started."""
+        self.trial_id = trial_id
+        self.config = config
+        self.resources = resources
+        self.experiment_tag = experiment_tag
+        self.local_path = ""
+        self.status = Status.PENDING
+        self.worker = WorkerState.ABSENT
+        self.ending: Ending | None = None
+        self.reason: Reason | None = None
+        self.intention: Intention | None = None
+        self.owes_save = False
+        self.attempt = 0
+        self.num_failures = 0
+        self.gpu_ids: tuple[int, ...] = ()
+        self.start_time_s = 0.0
+        self.last_result: dict[str, Any] = {}
+        self.summary: dict[str, MetricSummary] = {}
+        self.checkpoints: list[CheckpointRecord] = []
+        self.next_checkpoint = 0
+        self.resumed_iteration = 0
+        self.failures: list[Failure] = []
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is a committed checkpoint to continue from."""
+        return bool(self.checkpoints)
+
+    @property
+    def checkpoint(self) -> CheckpointRecord | None:
+        """The latest committed checkpoint."""
+        return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def iteration(self) -> int:
+        """``training_iteration`` of the latest result, 0 before the first."""
+        return int(self.last_result.get(TRAINING_ITERATION, 0))
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the trial will never run again in this experiment."""
+        return self.status in (Status.TERMINATED, Status.ERROR)
+
+    @property
+    def evaluated_params(self) -> dict[str, Any]:
+        """The configuration with nested keys flattened to ``"a/b"``."""
+        return flatten(self.config)
+
+    def __repr__(self) -> str:
+        """Return id, status and worker state."""
+        return f"Trial({self.trial_id}, {self.status}, worker={self.worker}, attempt={self.attempt}, iteration={self.iteration})"
+
+
+class Verdict(enum.StrEnum):
+    """How a worker that has reported is answered, and what an ending worker is ending for."""
+
+    CONTINUE = "continue"
+    PAUSE = "pause"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Intention:
+    """A decision in flight: the worker has been told, or will be at its next report, and has not yet obeyed."""
+
+    verdict: Verdict
+    ending: Ending
+    reason: Reason

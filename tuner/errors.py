@@ -1,0 +1,50 @@
+"""The engine's exceptions.
+
+Bad arguments raise `ValueError` or `TypeError` at construction. What goes wrong later raises a child of `TunerError`::
+
+    TunerError
+    ├── InvalidTransition      an event that the state machine does not accept: a defect of the engine or an executor
+    ├── TrialFailed            a trial failed and the experiment was told to raise
+    ├── CheckpointError        a checkpoint that could not be written or read
+    ├── StorageError           experiment state that could not be written or read
+    │   ├── ExperimentExists   the directory already holds an experiment
+    │   ├── ExperimentLocked   another driver owns the directory
+    │   └── DamagedJournal     records that do not verify
+    └── TrainableNotPicklable  a trainable that cannot be carried to a worker
+"""
+
+
+class TunerError(Exception):
+    """Base of all the engine's run-time errors."""
+
+
+class InvalidTransition(TunerError):
+    """The state machine was fed an event that it does not accept in its state."""
+
+
+class TrialFailed(TunerError):
+    """A trial failed and ``fail_fast="raise"`` asked for it to be raised."""
+
+
+class CheckpointError(TunerError):
+    """A checkpoint could not be written, read or verified."""
+
+
+class StorageError(TunerError):
+    """Experiment state could not be written or read."""
+
+
+class ExperimentExists(StorageError):
+    """The directory already holds an experiment."""
+
+
+class ExperimentLocked(StorageError):
+    """Another driver owns the experiment directory."""
+
+
+class DamagedJournal(StorageError):
+    """The journal holds records that do not verify, with good ones behind them."""
+
+
+class TrainableNotPicklable(TunerError, TypeError):
+    """The trainable, or something it captures, cannot be carried to a worker process."""

@@ -1,0 +1,58 @@
+"""What driver and worker say to each other.
+
+From the worker: strict JSON objects, one a line, with the key ``kind``::
+
+    {"kind": "started", "pid": 4711}
+    {"kind": "result", "metrics": {...}, "checkpoint": null | {"index", "iteration", "time_total_s", "counters"}}
+    {"kind": "saved", "checkpoint": {...}}
+    {"kind": "save_failed", "failure": {"kind", "message", "traceback"}}
+    {"kind": "exited", "outcome": "completed" | "stopped" | "failed", "failure": null | {...}}
+
+To the worker: an `Assignment` at its birth, then one answer for each ``result``: ``{"verdict": "continue" | "pause" | "stop",
+"save": bool}``. A worker that is told to save sends ``saved`` or ``save_failed`` before it goes on or exits. Non-finite floats travel
+as ``{"$float": "NaN" | "Infinity" | "-Infinity"}``; the driver never unpickles anything from a worker.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """All that a worker needs to know to run one attempt of a trial.
+
+    Attributes:
+        trial_id: The trial.
+        attempt: Number of this start, from 1.
+        config: The hyperparameters.
+        experiment_name: Name of the experiment.
+        trial_dir: The trial's directory, absolute.
+        experiment_tag: See `Trial.experiment_tag`.
+        resources: What the worker may use.
+        gpu_ids: Devices assigned to it.
+        checkpoint_dir: Directory to continue from, None for the beginning.
+        iteration: ``training_iteration`` reached at that checkpoint, else 0; `time_total_s` and `counters` likewise.
+        next_checkpoint: Index of the first checkpoint of this attempt.
+        seed: Seed of the trial's own chance (``get_context().get_seed()``), the same in every attempt.
+        sync_checkpoints: Whether checkpoint files are flushed to the disk before they count.
+    """
+
+    trial_id: str
+    attempt: int
+    config: Mapping[str, Any]
+    experiment_name: str
+    trial_dir: str | os.PathLike[str]
+    experiment_tag: str
+    resources: Mapping[str, float]
+    gpu_ids: tuple[int, ...]
+    checkpoint_dir: str | None
+    iteration: int
+    time_total_s: float
+    counters: Mapping[str, int]
+    next_checkpoint: int
+    seed: int
+    sync_checkpoints: bool = True

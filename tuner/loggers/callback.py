@@ -1,0 +1,140 @@
+"""The hooks through which users and loggers watch an experiment."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tuner.core.trial import Trial
+
+if TYPE_CHECKING:
+    from tuner.storage.checkpoints import Checkpoint
+
+
+class Callback:
+    """Watches an experiment from the driver process; every hook does nothing unless overridden.
+
+    Hooks are called with keyword arguments, in this order: `setup` once; per trial `on_trial_start`, then for each result
+    `on_trial_result`, with `on_checkpoint` and then `on_trial_save` after each committed checkpoint; on a failed attempt that is tried
+    again `on_trial_recover` and `on_trial_start`; at the end `on_trial_complete` or `on_trial_error`; `on_experiment_end` once. The
+    searcher and the scheduler hear of each fact before callbacks do. `iteration` is the number of the driver's turn, not the training
+    iteration; `trials` is the live list of all trials and is not to be modified.
+
+    In `on_trial_result`, `trial.last_result` is still the previous result. Setting ``result["should_checkpoint"] = True`` there asks for
+    a checkpoint of a class trainable at this very result; other changes to `result` reach later callbacks and loggers only.
+
+    A hook that raises is reported once, with its traceback, and its callback is switched off; the experiment goes on.
+    """
+
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
+        """Get ready, before the first trial.
+
+        Args:
+            stop: The stop criterion of the experiment, as the user gave it.
+            num_samples: ``TuneConfig.num_samples``.
+            total_num_samples: How many trials there will be, None where that is open.
+            **info: ``experiment_path`` (Path), ``metric``, ``mode``, ``space`` (the search space).
+        """
+
+    def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+        """Called at the beginning of each turn of the driver."""
+
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+        """Called at the end of each turn of the driver."""
+
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Called when a trial starts, also after a pause or a failed attempt."""
+
+    def on_trial_restore(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Called after `on_trial_start` where the trial continues from a checkpoint."""
+
+    def on_trial_save(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Called after `on_checkpoint`."""
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Called with each result, nested as reported, with the auto-filled keys and ``config``."""
+
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Called when a trial is TERMINATED."""
+
+    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Called when an attempt has failed and the trial is going to be tried again.
+
+        Results after ``trial.resumed_iteration`` will be reported again.
+        """
+
+    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Called when a trial is in ERROR."""
+
+    def on_checkpoint(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any
+    ) -> None:
+        """Called with each committed checkpoint."""
+
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        """Called once, after the last trial has ended."""
+
+    def get_state(self) -> dict[str, Any] | None:
+        """Return what has to survive a restore, as JSON values."""
+        return None
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` returned."""
+
+
+class LoggerCallback(Callback, ABC):
+    """A callback that writes down what trials do: five methods instead of a dozen hooks."""
+
+    def log_trial_start(self, trial: Trial) -> None:  # noqa: B027  (optional hook)
+        """A trial starts, also after a pause or a failed attempt; ``trial.attempt`` tells which.
+
+        Results after ``trial.resumed_iteration`` that were logged before will be reported again.
+        """
+
+    def log_trial_restore(self, trial: Trial) -> None:  # noqa: B027  (optional hook)
+        """A trial continues from a checkpoint."""
+
+    def log_trial_save(self, trial: Trial) -> None:  # noqa: B027  (optional hook)
+        """A trial has committed a checkpoint."""
+
+    @abstractmethod
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """A trial has reported."""
+
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:  # noqa: B027  (optional hook)
+        """A trial has ended, or an attempt of it has failed."""
+
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Forward to `log_trial_start`."""
+        self.log_trial_start(trial)
+
+    def on_trial_restore(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Forward to `log_trial_restore`."""
+        self.log_trial_restore(trial)
+
+    def on_trial_save(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Forward to `log_trial_save`."""
+        self.log_trial_save(trial)
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Forward to `log_trial_result`."""
+        self.log_trial_result(iteration, trial, result)
+
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Forward to `log_trial_end`."""
+        self.log_trial_end(trial, failed=False)
+
+    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Forward to `log_trial_end` with ``failed=True``."""
+        self.log_trial_end(trial, failed=True)
+
+    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Forward to `log_trial_end` with ``failed=True``."""
+        self.log_trial_end(trial, failed=True)

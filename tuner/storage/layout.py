@@ -1,0 +1,57 @@
+"""Every name of a file or folder that the engine writes, once.
+
+::
+
+    <storage_path>/<name>/
+      lock                         flock'd for the driver's life
+      experiment.json              the declaration
+      journal/<first sequence>.log segments of checksummed lines
+      snapshot/<last sequence>.json
+      <trial_id>/
+        params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
+        checkpoint_000000/ ...
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+DEFAULT_STORAGE_PATH = "~/tuner_results"
+LOCK = "lock"
+DECLARATION = "experiment.json"
+JOURNAL = "journal"
+SNAPSHOT = "snapshot"
+PARAMS = "params.json"
+RESULTS = "result.json"
+PROGRESS = "progress.csv"
+ERROR = "error.txt"
+STDOUT = "stdout"
+STDERR = "stderr"
+STAGING_PREFIX = ".tmp-"
+"""Directories under this prefix are unfinished and may be swept whenever no worker of the trial is alive."""
+MANIFEST = ".manifest.json"
+"""Written last into a checkpoint; a directory without it is not a checkpoint."""
+METADATA = ".metadata.json"
+"""The user's metadata of a checkpoint; may change after the commit, so the manifest leaves it out."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def check_name(name: str) -> str:
+    """Return the experiment name if it is safe as a directory name.
+
+    Raises:
+        ValueError: If it could leave the storage path or trouble a file system.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(
+            f"name must be 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit, got {name!r}"
+        )
+    return name
+
+
+def trial_directory(experiment: str | os.PathLike[str], trial_id: str) -> Path:
+    """Return the directory of a trial."""
+    return Path(experiment) / trial_id
