@@ -30,8 +30,7 @@ class Reason:
         if not self.numbers:
             return self.rule
         listed = ", ".join(
-            f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in self.numbers.items()
+            f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}" for name, value in self.numbers.items()
         )
         return f"{self.rule} ({listed})"
 

@@ -22,9 +22,7 @@ class Searcher(ABC):
     metric: str | None = None
     mode: str | None = None
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
-    ) -> bool:
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Take over the experiment's metric, mode, space and seed, before the first suggestion.
 
         Args:

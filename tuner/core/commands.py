@@ -146,12 +146,5 @@ class TrialEnded:
 
 
 Notice = (
-    TrialAdded
-    | TrialStarted
-    | ResultRecorded
-    | CheckpointRecorded
-    | CheckpointMissed
-    | TrialPaused
-    | AttemptFailed
-    | TrialEnded
+    TrialAdded | TrialStarted | ResultRecorded | CheckpointRecorded | CheckpointMissed | TrialPaused | AttemptFailed | TrialEnded
 )

@@ -121,9 +121,7 @@ class Trial:
         "summary", "trial_id", "worker",
     )  # fmt: skip
 
-    def __init__(
-        self, trial_id: str, config: Mapping[str, Any], resources: Mapping[str, float], experiment_tag: str = ""
-    ) -> None:
+    def __init__(self, trial_id: str, config: Mapping[str, Any], resources: Mapping[str, float], experiment_tag: str = "") -> None:
         """Create a trial that waits to be started."""
         self.trial_id = trial_id
         self.config = config

@@ -27,9 +27,7 @@ class Callback:
     A hook that raises is reported once, with its traceback, and its callback is switched off; the experiment goes on.
     """
 
-    def setup(
-        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
-    ) -> None:
+    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
         """Get ready, before the first trial.
 
         Args:
@@ -54,9 +52,7 @@ class Callback:
     def on_trial_save(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Called after `on_checkpoint`."""
 
-    def on_trial_result(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
-    ) -> None:
+    def on_trial_result(self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any) -> None:
         """Called with each result, nested as reported, with the auto-filled keys and ``config``."""
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
@@ -71,9 +67,7 @@ class Callback:
     def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Called when a trial is in ERROR."""
 
-    def on_checkpoint(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any
-    ) -> None:
+    def on_checkpoint(self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any) -> None:
         """Called with each committed checkpoint."""
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
@@ -90,23 +84,23 @@ class Callback:
 class LoggerCallback(Callback, ABC):
     """A callback that writes down what trials do: five methods instead of a dozen hooks."""
 
-    def log_trial_start(self, trial: Trial) -> None:  # noqa: B027  (optional hook)
+    def log_trial_start(self, trial: Trial) -> None:
         """A trial starts, also after a pause or a failed attempt; ``trial.attempt`` tells which.
 
         Results after ``trial.resumed_iteration`` that were logged before will be reported again.
         """
 
-    def log_trial_restore(self, trial: Trial) -> None:  # noqa: B027  (optional hook)
+    def log_trial_restore(self, trial: Trial) -> None:
         """A trial continues from a checkpoint."""
 
-    def log_trial_save(self, trial: Trial) -> None:  # noqa: B027  (optional hook)
+    def log_trial_save(self, trial: Trial) -> None:
         """A trial has committed a checkpoint."""
 
     @abstractmethod
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """A trial has reported."""
 
-    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:  # noqa: B027  (optional hook)
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """A trial has ended, or an attempt of it has failed."""
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
@@ -121,9 +115,7 @@ class LoggerCallback(Callback, ABC):
         """Forward to `log_trial_save`."""
         self.log_trial_save(trial)
 
-    def on_trial_result(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
-    ) -> None:
+    def on_trial_result(self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any) -> None:
         """Forward to `log_trial_result`."""
         self.log_trial_result(iteration, trial, result)
 

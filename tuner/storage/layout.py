@@ -46,9 +46,7 @@ def check_name(name: str) -> str:
         ValueError: If it could leave the storage path or trouble a file system.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(
-            f"name must be 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit, got {name!r}"
-        )
+        raise ValueError(f"name must be 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit, got {name!r}")
     return name
 
 
