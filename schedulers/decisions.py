@@ -37,10 +37,18 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the trial for good."""
+    """End the trial for good.
+
+    Attributes:
+        trial_id: The trial.
+        reason: Why.
+        is_complete: Whether the trial has had all the resource it could get, so that its last result counts in full; False where it
+            was cut short.
+    """
 
     trial_id: str
     reason: Reason
+    is_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ Notices are their silent sisters: facts that observers (searcher, callbacks, log
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from schedulers.decisions import Decision
 
 from .trial import CheckpointRecord, Failure, Trial, Verdict
 
@@ -145,6 +147,19 @@ class TrialEnded:
     trial: Trial
 
 
-Notice = (
-    TrialAdded | TrialStarted | ResultRecorded | CheckpointRecorded | CheckpointMissed | TrialPaused | AttemptFailed | TrialEnded
-)
+Notice = TrialAdded | TrialStarted | ResultRecorded | CheckpointRecorded | CheckpointMissed | TrialPaused | AttemptFailed | TrialEnded
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an event led to.
+
+    Attributes:
+        commands: What is to be done, in order, once the event is written down.
+        notices: What observers have to hear, in order.
+        decisions: What was decided and why, to be written down with the event.
+    """
+
+    commands: Sequence[Command] = ()
+    notices: Sequence[Notice] = ()
+    decisions: Sequence[Decision] = ()

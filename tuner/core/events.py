@@ -31,12 +31,21 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrialSuggested:
-    """The searcher proposed a configuration for the trial that was asked for."""
+    """The searcher proposed a configuration for the trial that was asked for.
+
+    Attributes:
+        trial_id: The trial.
+        config: Its hyperparameters.
+        resources: What it will occupy.
+        experiment_tag: See `Trial.experiment_tag`.
+        failure: Why the trial cannot run at all, e.g. since its resource request raised; None where it can.
+    """
 
     trial_id: str
     config: Mapping[str, Any]
     resources: Mapping[str, float]
     experiment_tag: str = ""
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +142,13 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockTicked:
-    """Time has passed: deadlines may have come, and stoppers look at the clock."""
-
-
-@dataclass(frozen=True, slots=True)
 class DriverRestarted:
     """A new driver has taken over from the journal: no worker of the old one is alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The driver has told everything that had happened: now say what to do."""
+    """The driver has told everything that had happened: now look at the clock and say what to do."""
 
 
 Event = (
@@ -158,7 +162,6 @@ Event = (
     | CheckpointFailed
     | WorkerExited
     | StopRequested
-    | ClockTicked
     | DriverRestarted
     | TurnEnded
 )

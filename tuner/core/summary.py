@@ -52,7 +52,7 @@ class MetricSummary:
         return sum(values) / len(values) if values else math.nan
 
     def by_scope(self, scope: str, mode: str) -> float:
-        """Return the value that ``get_best_result`` compares: ``last``, ``avg``, ``last-5-avg``, ``last-10-avg`` or, for ``all``, the best."""
+        """Return what ``get_best_result`` compares: ``last``, ``avg``, ``last-5-avg``, ``last-10-avg`` or, for ``all``, the best."""
         match scope:
             case "last":
                 return self.last

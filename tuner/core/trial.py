@@ -9,8 +9,10 @@ from typing import Any
 
 from schedulers.decisions import Reason
 
-from .result import TRAINING_ITERATION, flatten
+from .result import AUTO_FILLED, TIME_THIS_ITER_S, TIME_TOTAL_S, TIMESTEPS_TOTAL, TRAINING_ITERATION, flatten
 from .summary import MetricSummary
+
+_SUMMARISED = frozenset({TRAINING_ITERATION, TIME_THIS_ITER_S, TIME_TOTAL_S, TIMESTEPS_TOTAL})
 
 
 class Status(enum.StrEnum):
@@ -60,6 +62,13 @@ class Failure:
     def __str__(self) -> str:
         """Return ``kind: message``."""
         return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+CANNOT_PAUSE = Failure(
+    "CannotPause",
+    "the scheduler paused a trial that has no checkpoint to continue from; report one with each result at which it may be paused, "
+    "or use a scheduler that only stops",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +121,40 @@ class Trial:
         last_result: The latest result, nested as reported, with ``config``; empty before the first.
         summary: Running statistics of each of its metrics.
         checkpoints: Checkpoints that retention keeps, oldest first.
+        leased: Indices of checkpoints that somebody is about to read, which retention therefore leaves alone.
+        next_checkpoint: Index that the next checkpoint gets.
+        resumed_iteration: ``training_iteration`` from which the current attempt continued; later results are reported again.
+        intention: A decision that the worker has not yet obeyed.
+        owes_save: Whether a checkpoint was asked for that the next answer has to demand.
+        gpu_ids: Devices assigned to the current attempt.
+        start_time_s: Experiment time at which the current attempt was started.
         failures: What went wrong in each failed attempt.
     """
 
     __slots__ = (
-        "__weakref__", "attempt", "checkpoints", "config", "ending", "experiment_tag", "failures", "gpu_ids", "intention", "last_result",
-        "local_path", "next_checkpoint", "num_failures", "owes_save", "reason", "resources", "resumed_iteration", "start_time_s", "status",
-        "summary", "trial_id", "worker",
+        "__weakref__",
+        "attempt",
+        "checkpoints",
+        "config",
+        "ending",
+        "experiment_tag",
+        "failures",
+        "gpu_ids",
+        "intention",
+        "last_result",
+        "leased",
+        "local_path",
+        "next_checkpoint",
+        "num_failures",
+        "owes_save",
+        "reason",
+        "resources",
+        "resumed_iteration",
+        "start_time_s",
+        "status",
+        "summary",
+        "trial_id",
+        "worker",
     )  # fmt: skip
 
     def __init__(self, trial_id: str, config: Mapping[str, Any], resources: Mapping[str, float], experiment_tag: str = "") -> None:
@@ -141,6 +177,7 @@ class Trial:
         self.last_result: dict[str, Any] = {}
         self.summary: dict[str, MetricSummary] = {}
         self.checkpoints: list[CheckpointRecord] = []
+        self.leased: set[int] = set()
         self.next_checkpoint = 0
         self.resumed_iteration = 0
         self.failures: list[Failure] = []
@@ -164,6 +201,16 @@ class Trial:
     def is_finished(self) -> bool:
         """Whether the trial will never run again in this experiment."""
         return self.status in (Status.TERMINATED, Status.ERROR)
+
+    def summarise(self, flat: Mapping[str, Any]) -> None:
+        """Take a flattened result's numbers into the summary."""
+        for name, value in flat.items():
+            if (name in AUTO_FILLED and name not in _SUMMARISED) or isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            summary = self.summary.get(name)
+            if summary is None:
+                summary = self.summary[name] = MetricSummary()
+            summary.add(value)
 
     @property
     def evaluated_params(self) -> dict[str, Any]:

@@ -1,0 +1,242 @@
+"""The settings of an experiment, checked when they are constructed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from schedulers.scheduler import Scheduler
+from searchers.searcher import Searcher
+from tuner.core.retention import RetentionPolicy
+from tuner.core.settings import CheckpointPolicy
+from tuner.core.stoppers import Stopper, stopper_from
+from tuner.loggers.callback import Callback
+from tuner.storage import layout
+
+MODES = ("min", "max")
+DURABILITIES = ("process", "group", "strict")
+
+FOR_FUNCTIONS, FOR_CLASSES = "function", "class"
+CHECKPOINT_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "num_to_keep": (FOR_FUNCTIONS, FOR_CLASSES),
+    "checkpoint_score_attribute": (FOR_FUNCTIONS, FOR_CLASSES),
+    "checkpoint_score_order": (FOR_FUNCTIONS, FOR_CLASSES),
+    "checkpoint_frequency": (FOR_CLASSES,),
+    "checkpoint_at_end": (FOR_CLASSES,),
+}
+"""Which fields of `CheckpointConfig` apply to function trainables and which to class trainables."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """When checkpoints are made and which of them are kept.
+
+    Attributes:
+        num_to_keep: How many checkpoints of each trial are kept: the best by `checkpoint_score_attribute`, or the most recent without
+            it. The latest is never deleted, so one more than `num_to_keep` can exist. None keeps all.
+        checkpoint_score_attribute: Name of a reported metric, nested ones as ``"a/b"``. A checkpoint without it ranks lowest, NaN just
+            above.
+        checkpoint_score_order: ``"max"`` if a larger score is better (the default), ``"min"`` if a smaller one is.
+        checkpoint_frequency: Class trainables only: save at every so many iterations; 0, the default, for never.
+        checkpoint_at_end: Class trainables only: save at a trial's last result. None, the default, means yes for them.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: Literal["max", "min"] = "max"
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_to_keep is not None and self.num_to_keep < 1:
+            raise ValueError(f"num_to_keep must be at least 1, or None to keep all, got {self.num_to_keep!r}")
+        if self.checkpoint_score_order not in MODES:
+            raise ValueError(f"checkpoint_score_order must be 'max' or 'min', got {self.checkpoint_score_order!r}")
+        if not self.checkpoint_frequency >= 0:
+            raise ValueError(f"checkpoint_frequency must be at least 0 (0 is off), got {self.checkpoint_frequency!r}")
+
+    def policy(self, *, is_class: bool) -> CheckpointPolicy:
+        """Return what these settings mean for a class trainable or for a function.
+
+        Raises:
+            ValueError: If a field is set that does not apply to that kind of trainable.
+        """
+        kind = FOR_CLASSES if is_class else FOR_FUNCTIONS
+        for name, kinds in CHECKPOINT_FIELDS.items():
+            if kind not in kinds and getattr(self, name):
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} does not apply to a {kind} trainable; "
+                    "report a checkpoint where one is due: report(metrics, checkpoint=Checkpoint.from_directory(...))"
+                )
+        retention = RetentionPolicy(self.num_to_keep, self.checkpoint_score_attribute, self.checkpoint_score_order)
+        at_end = is_class if self.checkpoint_at_end is None else self.checkpoint_at_end
+        return CheckpointPolicy(
+            can_save_on_demand=is_class, frequency=self.checkpoint_frequency, at_end=at_end and is_class, retention=retention
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FailureConfig:
+    """What happens when a trial fails.
+
+    Attributes:
+        max_failures: How often each trial is tried again, in a new process and from its latest checkpoint: 0, the default, for never,
+            -1 for ever.
+        fail_fast: True ends the experiment when the first trial has failed; the others stay resumable. ``"raise"`` raises the error
+            from ``fit()`` as well. Needs ``max_failures=0``.
+        report_timeout_s: A trial that does not report for this many seconds counts as hung: it is killed, which is a failure. None, the
+            default, for never.
+        stop_grace_s: How many seconds a trial has to save, clean up and leave once it has been told to stop, before it is killed.
+
+    Raises:
+        ValueError: If a value is out of range or two contradict each other.
+    """
+
+    max_failures: int = 0
+    fail_fast: bool | Literal["raise"] = False
+    report_timeout_s: float | None = None
+    stop_grace_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.max_failures < -1:
+            raise ValueError(f"max_failures must be at least 0, or -1 for endless retries, got {self.max_failures!r}")
+        if self.fail_fast not in (True, False, "raise"):
+            raise ValueError(f"fail_fast must be True, False or 'raise', got {self.fail_fast!r}")
+        if self.fail_fast and self.max_failures != 0:
+            raise ValueError(f"fail_fast needs max_failures=0, got max_failures={self.max_failures!r}; set only one of them")
+        if self.report_timeout_s is not None and not self.report_timeout_s > 0:
+            raise ValueError(f"report_timeout_s must be a positive number of seconds or None, got {self.report_timeout_s!r}")
+        if not self.stop_grace_s >= 0:
+            raise ValueError(f"stop_grace_s must be at least 0 seconds, got {self.stop_grace_s!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Where an experiment lives and how it is run.
+
+    Attributes:
+        name: Name of the experiment and of its directory; None, the default, for ``<trainable>_<date>``.
+        storage_path: Directory in which the experiment's own is made; None, the default, for ``~/tuner_results``.
+        stop: When a trial has trained enough: a dictionary ``{metric: value}`` (reached by an equal or larger value, whatever the
+            direction of optimisation; a string such as ``"<= 0.1"`` compares otherwise), a function ``(trial_id, result) -> bool``, a
+            `Stopper` or a list of them, any of which may stop.
+        checkpoint_config: See `CheckpointConfig`.
+        failure_config: See `FailureConfig`.
+        callbacks: Called in this order, before the loggers that are added by default.
+        verbose: 0 prints nothing at all; 1, the default, shows progress and a summary; 2 adds a line for each trial.
+        durability: What a power cut may cost: ``"group"`` (the default) at most the last 50 ms of results, ``"strict"`` nothing,
+            ``"process"`` what the system had not written yet. The death of processes costs nothing in any of them.
+        log_to_file: Accepted for compatibility; each trial's output always lands in its directory, in ``stdout`` and ``stderr``.
+        progress_reporter: Accepted for compatibility and not used.
+        sync_config: Accepted for compatibility and not used: what a trial writes stays where it is.
+        storage_filesystem: Must be None; other file systems are not supported for experiments yet.
+
+    Raises:
+        ValueError: If a value is out of range.
+        TypeError: If a value has the wrong type.
+    """
+
+    name: str | None = None
+    storage_path: str | os.PathLike[str] | None = None
+    stop: Mapping[str, float | str] | Callable[[str, Mapping[str, Any]], bool] | Stopper | Sequence[Stopper] | None = None
+    checkpoint_config: CheckpointConfig | None = None
+    failure_config: FailureConfig | None = None
+    callbacks: Sequence[Callback] | None = None
+    verbose: int = 1
+    durability: Literal["process", "group", "strict"] = "group"
+    log_to_file: bool | str | tuple[str, str] = True
+    progress_reporter: Any = None
+    sync_config: Any = None
+    storage_filesystem: Any = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            layout.check_name(self.name)
+        stopper_from(self.stop)
+        self._check_storage()
+        if self.verbose not in (0, 1, 2, 3):
+            raise ValueError(f"verbose must be 0 (silent), 1 or 2, got {self.verbose!r}")
+        if self.durability not in DURABILITIES:
+            raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, got {self.durability!r}")
+        for callback in self.callbacks or ():
+            if not isinstance(callback, Callback):
+                raise TypeError(f"callbacks must be instances of tuner.Callback, got {callback!r}")
+        _check_type("checkpoint_config", self.checkpoint_config, CheckpointConfig)
+        _check_type("failure_config", self.failure_config, FailureConfig)
+
+    def _check_storage(self) -> None:
+        if self.storage_filesystem is not None:
+            raise ValueError(f"storage_filesystem must be None, got {self.storage_filesystem!r}; mount it and give a path")
+        if self.storage_path is not None and "://" in os.fspath(self.storage_path):
+            raise ValueError(f"storage_path must be a directory on a mounted file system, got {os.fspath(self.storage_path)!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class TuneConfig:
+    """What is searched for, and how.
+
+    Attributes:
+        metric: Name of the metric to optimise, nested ones as ``"a/b"``.
+        mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is.
+        num_samples: How many trials; with ``grid_search`` in the space, how often the grid is repeated. -1 for endless, until another
+            limit stops the experiment.
+        search_alg: A `Searcher`; None, the default, for random sampling and grids.
+        scheduler: A `Scheduler`; None, the default, for running every trial to its end.
+        max_concurrent_trials: How many trials run at once; None or 0 for as many as the resources allow.
+        time_budget_s: After so many seconds of running (or a `datetime.timedelta`) everything stops; None for no limit. Counted over
+            restores.
+        seed: Everything random in the experiment follows from it; None draws one and writes it down.
+        reuse_actors: Accepted for compatibility: a new process costs milliseconds, so that each trial has its own.
+        trial_name_creator: Accepted for compatibility and not used; `trial_dirname_creator` likewise. Trials are named by their id.
+
+    Raises:
+        ValueError: If a value is out of range.
+        TypeError: If a value has the wrong type.
+    """
+
+    metric: str | None = None
+    mode: Literal["min", "max"] | None = None
+    num_samples: int = 1
+    search_alg: Searcher | None = None
+    scheduler: Scheduler | None = None
+    max_concurrent_trials: int | None = None
+    time_budget_s: float | dt.timedelta | None = None
+    seed: int | None = None
+    reuse_actors: bool = False
+    trial_name_creator: Any = None
+    trial_dirname_creator: Any = None
+
+    def __post_init__(self) -> None:
+        if self.metric is not None and (not isinstance(self.metric, str) or not self.metric):
+            raise TypeError(f"metric must be the name of a reported value, got {self.metric!r}")
+        if self.mode is not None and self.mode not in MODES:
+            raise ValueError(f"mode must be 'min' or 'max', got {self.mode!r}")
+        if self.metric is not None and self.mode is None:
+            raise ValueError(f"mode must be 'min' or 'max' where metric={self.metric!r} is given, got None")
+        if isinstance(self.num_samples, bool) or not isinstance(self.num_samples, int):
+            raise TypeError(f"num_samples must be a whole number, got {self.num_samples!r}")
+        if self.num_samples != -1 and self.num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, or -1 for endless, got {self.num_samples!r}")
+        if self.max_concurrent_trials is not None and self.max_concurrent_trials < 0:
+            raise ValueError(f"max_concurrent_trials must be at least 1, or None for no limit, got {self.max_concurrent_trials!r}")
+        if self.budget_s is not None and not self.budget_s > 0:
+            raise ValueError(f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}")
+        _check_type("scheduler", self.scheduler, Scheduler)
+        _check_type("search_alg", self.search_alg, Searcher)
+
+    @property
+    def budget_s(self) -> float | None:
+        """The time budget in seconds."""
+        budget = self.time_budget_s
+        return budget.total_seconds() if isinstance(budget, dt.timedelta) else budget
+
+
+def _check_type(name: str, value: Any, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")

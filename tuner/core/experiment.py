@@ -1,0 +1,412 @@
+"""The experiment as a fold: events in, commands and notices out, nothing else.
+
+`Experiment` holds every trial, the queue, the resources, the scheduler and the stopper, and changes only through `handle`. It performs
+no I/O, reads no clock and draws no chance, so feeding the same stamped events to a fresh experiment rebuilds the same state and returns
+the same commands: that is what a restore does, and a test, and a what-if.
+
+The driver feeds whatever has happened, event by event, and closes each turn with `TurnEnded`, upon which the experiment says what is to
+be done. Between the two, observers have been told the notices and may have added an event of their own, such as `CheckpointRequested`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+from schedulers.decisions import Decision, Pause, Reason, Resume, Save, Stop
+from schedulers.scheduler import Scheduler
+
+from . import commands as cmd
+from . import events as ev
+from .deadlines import Deadlines
+from .keeper import CheckpointKeeper
+from .leaderboard import Leaderboard
+from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_move, move_worker
+from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
+from .roster import Roster
+from .search_desk import SearchDesk
+from .settings import ExperimentSettings
+from .stoppers import Stopper
+from .trial import CANNOT_PAUSE, CheckpointRecord, Ending, Failure, Intention, Status, Trial, Verdict, WorkerState
+
+_MAX_ASKED_PER_TURN = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Report:
+    """A result whose worker waits for the answer."""
+
+    trial: Trial
+    result: dict[str, Any]
+    flat: Mapping[str, Any]
+
+
+class Experiment:
+    """The state of an experiment.
+
+    Attributes:
+        settings: What was declared.
+        roster: Every trial and where it stands; read-only to others.
+        best: The best result so far.
+        stall: Why the experiment ended with work left undone; empty where it did not.
+    """
+
+    def __init__(self, settings: ExperimentSettings, scheduler: Scheduler, stopper: Stopper) -> None:
+        """Create an experiment without trials."""
+        self.settings = settings
+        self.roster = Roster(settings.capacity, settings.max_concurrent)
+        self.best = Leaderboard(settings.metric, settings.mode)
+        self.stall = ""
+        self._scheduler = scheduler
+        self._stopper = stopper
+        self._keeper = CheckpointKeeper(settings.checkpoints)
+        self._desk = SearchDesk(settings.max_trials)
+        self._deadlines = Deadlines()
+        self._waiting: dict[str, _Report] = {}
+        self._typical_request = settings.default_request
+        self._stopping: Intention | None = None
+        self._now_s = 0.0
+        self._commands: list[cmd.Command] = []
+        self._notices: list[cmd.Notice] = []
+        self._decisions: list[Decision] = []
+
+    @property
+    def trials(self) -> Sequence[Trial]:
+        """All trials in the order of their suggestion; live, not to be modified."""
+        return self.roster.trials
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no trial will ever run again."""
+        return self.roster.is_at_rest and self._desk.is_closed
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the experiment winds down before all its trials have had their turn."""
+        return self._stopping is not None
+
+    def next_deadline_s(self) -> float | None:
+        """Return the experiment time at which a turn is due even if nothing happens; None if there is no such time."""
+        by_clock = () if self.is_stopping else (self.settings.time_budget_s, self._stopper.due_s)
+        return min((due_s for due_s in (self._deadlines.next_s(), *by_clock) if due_s is not None), default=None)
+
+    def check(self) -> None:
+        """Assert every invariant; for tests, since it looks at all trials."""
+        self.roster.check()
+        waiting = {trial_id for trial_id, trial in self.roster.live.items() if trial.worker is WorkerState.WAITING}
+        assert set(self._waiting) <= waiting, "an answer owed to nobody"
+        assert self._desk.num_outstanding >= 0, "more suggestions than were asked for"
+
+    def handle(self, event: ev.Event, at_s: float) -> cmd.Outcome:
+        """Fold one event into the state.
+
+        Args:
+            event: What happened.
+            at_s: When, in seconds of experiment time; never earlier than the event before.
+
+        Returns:
+            What follows from it.
+
+        Raises:
+            InvalidTransition: If the event cannot happen in this state.
+        """
+        self._now_s = at_s
+        self._dispatch(event)
+        outcome = cmd.Outcome(self._commands, self._notices, self._decisions)
+        self._commands, self._notices, self._decisions = [], [], []
+        return outcome
+
+    def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each kind of event)
+        match event:
+            case ev.ResultReported():
+                self._on_result(event)
+            case ev.TurnEnded():
+                self._settle()
+            case ev.WorkerStarted():
+                self._on_worker_started(event)
+            case ev.WorkerExited():
+                self._on_worker_exited(event)
+            case ev.TrialSuggested():
+                self._on_suggested(event)
+            case ev.SuggestionPostponed():
+                self._desk.postpone()
+            case ev.SearchEnded():
+                self._desk.close()
+            case ev.CheckpointRequested():
+                self.roster[event.trial_id].owes_save = True
+            case ev.CheckpointSaved():
+                self._on_saved(event)
+            case ev.CheckpointFailed():
+                self._on_save_failed(event)
+            case ev.StopRequested():
+                self._stop_all(Ending.INTERRUPTED, Reason(event.rule), is_urgent=event.is_urgent)
+            case ev.DriverRestarted():
+                self._on_driver_restarted()
+            case _:
+                assert_never(event)
+
+    def _on_suggested(self, event: ev.TrialSuggested) -> None:
+        self._desk.answer()
+        trial = Trial(event.trial_id, event.config, event.resources, event.experiment_tag)
+        self.roster.add(trial)
+        self._notices.append(cmd.TrialAdded(trial))
+        self._apply(self._scheduler.on_trial_add(trial))
+        misfit = self.roster.pool.misfit(trial.resources)
+        if event.failure or misfit:
+            trial.failures.append(event.failure or Failure("ResourcesUnavailable", misfit))
+            self._give_up(trial)
+        elif self._stopping:
+            self._end(trial, self._stopping.ending, self._stopping.reason)
+        elif not trial.is_finished:
+            self._typical_request = trial.resources
+            self.roster.ready.push(trial)
+
+    def _current(self, trial_id: str, attempt: int, move: WorkerMove) -> Trial | None:
+        """Return the trial if this is its current attempt and the move is possible; what comes too late is dropped."""
+        trial = self.roster.live.get(trial_id)
+        is_current = trial is not None and trial.attempt == attempt and can_move_worker(trial, move)
+        return trial if is_current else None
+
+    def _on_worker_started(self, event: ev.WorkerStarted) -> None:
+        if trial := self._current(event.trial_id, event.attempt, WorkerMove.BEGIN):
+            move_worker(trial, WorkerMove.BEGIN)
+            self._expect_report(trial)
+
+    def _on_result(self, event: ev.ResultReported) -> None:
+        trial = self._current(event.trial_id, event.attempt, WorkerMove.REPORT)
+        if trial is None:
+            return
+        move_worker(trial, WorkerMove.REPORT)
+        self._deadlines.cancel(trial.trial_id)
+        flat = flatten(event.metrics)
+        report = _Report(trial, {**event.metrics, CONFIG: trial.config}, flat)
+        self._waiting[trial.trial_id] = report
+        self._desk.is_postponed = False
+        trial.summarise(flat)
+        self.best.consider(trial, flat)
+        self._notices.append(cmd.ResultRecorded(trial, report.result, flat))
+        self._delete(trial, self._keeper.release(trial))
+        if event.checkpoint:
+            self._keep(trial, event.checkpoint, flat)
+        self._judge(report)
+
+    def _judge(self, report: _Report) -> None:
+        trial, flat = report.trial, report.flat
+        iteration = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)}
+        if flat.get(DONE) is True:
+            self._intend(trial, Intention(Verdict.STOP, Ending.COMPLETED, Reason("trainable.done", iteration)))
+        if self._stopper(trial.trial_id, report.result):
+            self._intend(trial, Intention(Verdict.STOP, Ending.COMPLETED, Reason("stop", iteration)))
+        self._apply(self._scheduler.on_trial_result(trial, flat))
+
+    def _on_saved(self, event: ev.CheckpointSaved) -> None:
+        if trial := self._current(event.trial_id, event.attempt, WorkerMove.SAVED):
+            move_worker(trial, WorkerMove.SAVED)
+            self._keep(trial, event.checkpoint, flatten(trial.last_result))
+            self._expect_report(trial)
+
+    def _on_save_failed(self, event: ev.CheckpointFailed) -> None:
+        if trial := self._current(event.trial_id, event.attempt, WorkerMove.SAVED):
+            move_worker(trial, WorkerMove.SAVED)
+            self._notices.append(cmd.CheckpointMissed(trial, event.failure))
+            self._expect_report(trial)
+
+    def _on_worker_exited(self, event: ev.WorkerExited) -> None:
+        trial = self._current(event.trial_id, event.attempt, WorkerMove.EXIT)
+        if trial is None:
+            return
+        if event.failure and event.outcome is not ev.Outcome.LOST:
+            trial.failures.append(event.failure)
+        move, intention = exit_move(trial, event.outcome), trial.intention
+        self._retire(trial)
+        match move:
+            case TrialMove.PAUSE if intention and trial.has_checkpoint:
+                self.roster.pause(trial, intention.reason)
+                self._notices.append(cmd.TrialPaused(trial))
+            case TrialMove.PAUSE:
+                trial.failures.append(CANNOT_PAUSE)
+                self._give_up(trial)
+            case TrialMove.END:
+                self._end(trial, intention.ending if intention else Ending.COMPLETED, intention.reason if intention else None)
+            case TrialMove.FAIL:
+                self._retry_or_give_up(trial)
+            case _:
+                self.roster.requeue(trial, move)
+
+    def _on_driver_restarted(self) -> None:
+        for trial in list(self.roster.live.values()):
+            self._retire(trial)
+            self.roster.requeue(trial, TrialMove.REQUEUE)
+
+    def _retire(self, trial: Trial) -> None:
+        """Let go of all that the trial's worker held."""
+        self._take_result(trial)
+        self.roster.retire(trial)
+        self._deadlines.cancel(trial.trial_id)
+        self._delete(trial, self._keeper.release(trial))
+        self._desk.is_postponed = False
+
+    def _take_result(self, trial: Trial) -> None:
+        """Make a result that will never be answered the trial's last one."""
+        if report := self._waiting.pop(trial.trial_id, None):
+            trial.last_result = report.result
+
+    def _retry_or_give_up(self, trial: Trial) -> None:
+        limit = self.settings.max_failures
+        if self._stopping or 0 <= limit <= trial.num_failures:
+            self._give_up(trial)
+            return
+        trial.num_failures += 1
+        self.roster.requeue(trial, TrialMove.RETRY)
+        self._notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
+
+    def _give_up(self, trial: Trial) -> None:
+        trial.num_failures += 1
+        self.roster.fail(trial)
+        self._notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False))
+        self._apply(self._scheduler.on_trial_error(trial))
+        if self.settings.fail_fast:
+            self._stop_all(Ending.INTERRUPTED, Reason("fail_fast"))
+
+    def _end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
+        self.roster.end(trial, ending, reason)
+        self._notices.append(cmd.TrialEnded(trial))
+        self._apply(self._scheduler.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
+
+    def _apply(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            trial = self.roster[decision.trial_id]
+            self._decisions.append(decision)
+            match decision:
+                case Stop():
+                    ending = Ending.COMPLETED if decision.is_complete else Ending.STOPPED_EARLY
+                    self._intend(trial, Intention(Verdict.STOP, ending, decision.reason))
+                case Pause():
+                    self._intend(trial, Intention(Verdict.PAUSE, Ending.INTERRUPTED, decision.reason))
+                case Resume():
+                    if trial.status is Status.PAUSED:
+                        trial.reason = decision.reason
+                        self.roster.ready.push(trial)
+                case Save():
+                    trial.owes_save = trial.status is Status.RUNNING
+                case _:
+                    assert_never(decision)
+
+    def _intend(self, trial: Trial, intention: Intention) -> None:
+        """Let the trial stop or pause as soon as it can be told to; a stop outweighs a pause, and otherwise the first word stands."""
+        if trial.status is Status.RUNNING:
+            is_stronger = trial.intention is None or (trial.intention.verdict is Verdict.PAUSE and intention.verdict is Verdict.STOP)
+            trial.intention = intention if is_stronger else trial.intention
+        elif intention.verdict is Verdict.STOP and not trial.is_finished:
+            self._end(trial, intention.ending, intention.reason)
+
+    def _stop_all(self, ending: Ending, reason: Reason, *, is_urgent: bool = False) -> None:
+        if self._stopping is None:
+            self._stopping = Intention(Verdict.STOP, ending, reason)
+            self._desk.end()
+            for trial in list(self.roster.live.values()):
+                self._intend(trial, self._stopping)
+                self._deadlines.set(trial.trial_id, self._now_s + self.settings.stop_grace_s)
+        if is_urgent:
+            for trial_id in self.roster.live:
+                self._deadlines.set(trial_id, self._now_s)
+
+    def _settle(self) -> None:
+        self._look_at_the_clock()
+        for report in list(self._waiting.values()):
+            self._answer(report)
+        self._waiting.clear()
+        if self._stopping:
+            for trial in [*self.roster.ready, *self.roster.paused.values()]:
+                self._intend(trial, self._stopping)
+            return
+        self._start_ready()
+        self._wake_paused()
+        self._ask()
+        self._conclude()
+
+    def _look_at_the_clock(self) -> None:
+        budget_s = self.settings.time_budget_s
+        self._stopper.on_tick(self._now_s)
+        if budget_s is not None and self._now_s >= budget_s:
+            self._stop_all(Ending.STOPPED_EARLY, Reason("time_budget", {"budget_s": budget_s, "elapsed_s": self._now_s}))
+        if not self._stopping and self._stopper.stop_all():
+            self._stop_all(Ending.STOPPED_EARLY, Reason("stopper.stop_all"))
+        for trial_id in self._deadlines.take_due(self._now_s):
+            trial = self.roster.live[trial_id]
+            is_leaving = trial.intention is not None
+            move_worker(trial, WorkerMove.KILL)
+            self._take_result(trial)
+            silence = f"no report for more than report_timeout_s={self.settings.report_timeout_s}"
+            why = "it did not leave in time after it was told to stop" if is_leaving else silence
+            self._commands.append(cmd.KillWorker(trial_id, trial.attempt, why))
+
+    def _expect_report(self, trial: Trial) -> None:
+        timeout_s = self.settings.report_timeout_s
+        if timeout_s is not None and not self._stopping and trial.worker is not WorkerState.STOPPING:
+            self._deadlines.set(trial.trial_id, self._now_s + timeout_s)
+
+    def _answer(self, report: _Report) -> None:
+        trial = report.trial
+        save = self._keeper.is_due(trial, report.flat)
+        verdict = trial.intention.verdict if trial.intention else Verdict.CONTINUE
+        trial.owes_save = False
+        trial.last_result = report.result
+        if verdict is Verdict.CONTINUE:
+            move_worker(trial, WorkerMove.SAVE if save else WorkerMove.GO_ON)
+            self._expect_report(trial)
+        else:
+            move_worker(trial, WorkerMove.LEAVE)
+            self._deadlines.set(trial.trial_id, self._now_s + self.settings.stop_grace_s)
+        self._commands.append(cmd.AnswerReport(trial.trial_id, trial.attempt, verdict, save))
+
+    def _start_ready(self) -> None:
+        while trial := self.roster.pop_startable():
+            is_resumed, is_retry = trial.status is Status.PAUSED, trial.num_failures > 0
+            self.roster.start(trial)
+            checkpoint = self._keeper.lease_start(trial)
+            trial.start_time_s = self._now_s
+            trial.resumed_iteration = checkpoint.iteration if checkpoint else 0
+            self._expect_report(trial)
+            self._commands.append(
+                cmd.StartWorker(
+                    trial.trial_id, trial.attempt, trial.config, trial.resources, trial.gpu_ids, checkpoint, trial.next_checkpoint
+                )
+            )
+            self._notices.append(cmd.TrialStarted(trial, is_retry=is_retry and not is_resumed, is_resumed=is_resumed))
+
+    def _wake_paused(self) -> None:
+        """Let the scheduler use free slots for paused trials, as long as it does."""
+        roster = self.roster
+        while roster.paused and not roster.ready and (num_free := self._num_free_slots()) > 0:
+            num_before = len(roster.paused)
+            self._apply(self._scheduler.on_idle(tuple(roster.paused.values()), num_free))
+            self._start_ready()
+            if len(roster.paused) == num_before:
+                break
+
+    def _num_free_slots(self) -> int:
+        return self.roster.num_free_slots(self._typical_request, _MAX_ASKED_PER_TURN)
+
+    def _ask(self) -> None:
+        num_wanted = self._num_free_slots() - len(self.roster.ready)
+        self._commands.extend(cmd.AskSearcher(trial_id) for trial_id in self._desk.take(num_wanted))
+
+    def _conclude(self) -> None:
+        """Where nothing can happen any more, say so and end what is left, so that no experiment ever waits for nothing."""
+        if self.roster.live or self.roster.ready or self._desk.num_outstanding:
+            return
+        if not self._desk.is_over:
+            self._desk.end()
+            self.stall = "the searcher postponed its next suggestion although no trial is left to report"
+        for trial in list(self.roster.paused.values()):
+            self._intend(trial, Intention(Verdict.STOP, Ending.STOPPED_EARLY, Reason("idle")))
+
+    def _keep(self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]) -> None:
+        scored, superseded = self._keeper.add(trial, checkpoint, flat)
+        self._notices.append(cmd.CheckpointRecorded(trial, scored))
+        self._delete(trial, superseded)
+
+    def _delete(self, trial: Trial, checkpoints: Sequence[CheckpointRecord]) -> None:
+        self._commands.extend(cmd.DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints)

@@ -1,0 +1,176 @@
+"""The life of a trial and of its worker: every transition there is, as tables.
+
+Theory
+------
+Two small machines, coupled by one rule, instead of one machine with the product of their states.
+
+*The trial* is what the user sees: it waits (PENDING), trains (RUNNING), lies aside with a committed checkpoint (PAUSED), or is over
+(TERMINATED, ERROR). *Why* it is over is no state but an `Ending`, kept beside the status, because "interrupted" and "completed" differ
+only in what a later restore may do with them.
+
+*The worker* is the process of the trial's current attempt. It answers one question: may we talk to it now? Only a WAITING worker, which
+has reported and is blocked on our answer, can be told anything. That is why a decision about a TRAINING worker is an *intention*, a
+field of the trial that the next report carries out, and never a message that might cross one of the worker's.
+
+The coupling: a worker exists exactly while its trial is RUNNING. A trial is PAUSED, TERMINATED, ERROR or PENDING again only once its
+worker is ABSENT, and so its slot is free and its checkpoint, if any, is committed.
+
+::
+
+    PENDING ──start──▶ RUNNING ──end──▶ TERMINATED          ABSENT ─launch▶ STARTING ─begin▶ TRAINING ─report▶ WAITING
+      ▲  │               │ │ └──fail──▶ ERROR                                                  ▲  ▲               │
+      │  └─end, fail     │ └─pause─▶ PAUSED ─start▶ RUNNING                                    │  └────go on──────┤
+      └──retry, requeue──┘              └─end▶ TERMINATED                                    saved ◀─SAVING◀─save─┤
+                                                                                        STOPPING ◀──leave─────────┘
+
+How an attempt's end turns into a trial's move depends on two things only, what the worker was meant to do and what it did, and so is
+a table too: `EXIT_MOVES`.
+
+Rules
+-----
+This file is the only one that assigns `Trial.status` and `Trial.worker`. It does not know schedulers, resources or time. A move that the
+tables do not list raises `InvalidTransition` and leaves the trial untouched.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from tuner.errors import InvalidTransition
+
+from .events import Outcome
+from .trial import Status, Trial, Verdict, WorkerState
+
+
+class TrialMove(enum.StrEnum):
+    """What can happen to a trial's status."""
+
+    START = "start"
+    PAUSE = "pause"
+    RETRY = "retry"
+    """Its attempt failed, and it may try again."""
+    REQUEUE = "requeue"
+    """Its worker was lost through no fault of the trial's."""
+    END = "end"
+    FAIL = "fail"
+
+
+class WorkerMove(enum.StrEnum):
+    """What can happen to a worker."""
+
+    LAUNCH = "launch"
+    BEGIN = "begin"
+    REPORT = "report"
+    GO_ON = "go on"
+    SAVE = "save"
+    SAVED = "saved"
+    LEAVE = "leave"
+    """It is told to stop or to pause."""
+    KILL = "kill"
+    EXIT = "exit"
+
+
+TRIAL_TABLE: dict[tuple[Status, TrialMove], Status] = {
+    (Status.PENDING, TrialMove.START): Status.RUNNING,
+    (Status.PENDING, TrialMove.END): Status.TERMINATED,
+    (Status.PENDING, TrialMove.FAIL): Status.ERROR,
+    (Status.RUNNING, TrialMove.PAUSE): Status.PAUSED,
+    (Status.RUNNING, TrialMove.RETRY): Status.PENDING,
+    (Status.RUNNING, TrialMove.REQUEUE): Status.PENDING,
+    (Status.RUNNING, TrialMove.END): Status.TERMINATED,
+    (Status.RUNNING, TrialMove.FAIL): Status.ERROR,
+    (Status.PAUSED, TrialMove.START): Status.RUNNING,
+    (Status.PAUSED, TrialMove.END): Status.TERMINATED,
+}
+
+WORKER_TABLE: dict[tuple[WorkerState, WorkerMove], WorkerState] = {
+    (WorkerState.ABSENT, WorkerMove.LAUNCH): WorkerState.STARTING,
+    (WorkerState.STARTING, WorkerMove.BEGIN): WorkerState.TRAINING,
+    (WorkerState.STARTING, WorkerMove.KILL): WorkerState.STOPPING,
+    (WorkerState.STARTING, WorkerMove.EXIT): WorkerState.ABSENT,
+    (WorkerState.TRAINING, WorkerMove.REPORT): WorkerState.WAITING,
+    (WorkerState.TRAINING, WorkerMove.KILL): WorkerState.STOPPING,
+    (WorkerState.TRAINING, WorkerMove.EXIT): WorkerState.ABSENT,
+    (WorkerState.WAITING, WorkerMove.GO_ON): WorkerState.TRAINING,
+    (WorkerState.WAITING, WorkerMove.SAVE): WorkerState.SAVING,
+    (WorkerState.WAITING, WorkerMove.LEAVE): WorkerState.STOPPING,
+    (WorkerState.WAITING, WorkerMove.KILL): WorkerState.STOPPING,
+    (WorkerState.WAITING, WorkerMove.EXIT): WorkerState.ABSENT,
+    (WorkerState.SAVING, WorkerMove.SAVED): WorkerState.TRAINING,
+    (WorkerState.SAVING, WorkerMove.KILL): WorkerState.STOPPING,
+    (WorkerState.SAVING, WorkerMove.EXIT): WorkerState.ABSENT,
+    # A worker on its way out may still save what it was asked for, and may be killed for taking too long.
+    (WorkerState.STOPPING, WorkerMove.SAVED): WorkerState.STOPPING,
+    (WorkerState.STOPPING, WorkerMove.KILL): WorkerState.STOPPING,
+    (WorkerState.STOPPING, WorkerMove.EXIT): WorkerState.ABSENT,
+}
+
+EXIT_MOVES: dict[tuple[Verdict, Outcome], TrialMove] = {
+    # Nobody had asked it to leave. FAIL becomes RETRY where the trial has attempts left.
+    (Verdict.CONTINUE, Outcome.COMPLETED): TrialMove.END,
+    (Verdict.CONTINUE, Outcome.STOPPED): TrialMove.END,
+    (Verdict.CONTINUE, Outcome.FAILED): TrialMove.FAIL,
+    (Verdict.CONTINUE, Outcome.KILLED): TrialMove.FAIL,
+    (Verdict.CONTINUE, Outcome.LOST): TrialMove.REQUEUE,
+    (Verdict.PAUSE, Outcome.COMPLETED): TrialMove.END,
+    (Verdict.PAUSE, Outcome.STOPPED): TrialMove.PAUSE,
+    (Verdict.PAUSE, Outcome.FAILED): TrialMove.FAIL,
+    (Verdict.PAUSE, Outcome.KILLED): TrialMove.FAIL,
+    (Verdict.PAUSE, Outcome.LOST): TrialMove.REQUEUE,
+    # It was to end anyway: how it did so changes nothing, what went wrong is kept with the trial.
+    (Verdict.STOP, Outcome.COMPLETED): TrialMove.END,
+    (Verdict.STOP, Outcome.STOPPED): TrialMove.END,
+    (Verdict.STOP, Outcome.FAILED): TrialMove.END,
+    (Verdict.STOP, Outcome.KILLED): TrialMove.END,
+    (Verdict.STOP, Outcome.LOST): TrialMove.END,
+}
+
+LIVE_WORKERS = frozenset(WorkerState) - {WorkerState.ABSENT}
+
+
+def move_trial(trial: Trial, move: TrialMove) -> None:
+    """Change the trial's status as the table says.
+
+    Raises:
+        InvalidTransition: If the table has no such move; the trial is untouched.
+    """
+    after = TRIAL_TABLE.get((trial.status, move))
+    if after is None:
+        raise _refusal(trial, move)
+    trial.status = after
+
+
+def move_worker(trial: Trial, move: WorkerMove) -> None:
+    """Change the state of the trial's worker as the table says.
+
+    Raises:
+        InvalidTransition: If the table has no such move; the trial is untouched.
+    """
+    after = WORKER_TABLE.get((trial.worker, move))
+    if after is None:
+        raise _refusal(trial, move)
+    trial.worker = after
+
+
+def can_move_worker(trial: Trial, move: WorkerMove) -> bool:
+    """Return whether the table lists this move for the worker's state."""
+    return (trial.worker, move) in WORKER_TABLE
+
+
+def exit_move(trial: Trial, outcome: Outcome) -> TrialMove:
+    """Return what the end of its worker means for the trial; FAIL where it failed, whether or not it may try again."""
+    verdict = trial.intention.verdict if trial.intention else Verdict.CONTINUE
+    return EXIT_MOVES[verdict, outcome]
+
+
+def is_coupled(trial: Trial) -> bool:
+    """Return whether trial and worker fit together: a worker exists exactly while the trial is RUNNING."""
+    return (trial.status is Status.RUNNING) == (trial.worker in LIVE_WORKERS)
+
+
+def _refusal(trial: Trial, move: TrialMove | WorkerMove) -> InvalidTransition:
+    failures = "; ".join(str(failure) for failure in trial.failures) or "none"
+    return InvalidTransition(
+        f"{move!s} is not possible for trial {trial.trial_id}, which is {trial.status} with its worker {trial.worker} "
+        f"(attempt {trial.attempt}, iteration {trial.iteration}, intention {trial.intention}, failures: {failures})"
+    )

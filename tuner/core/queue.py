@@ -1,0 +1,60 @@
+"""Trials that are ready to start, in the order in which they became so."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+
+from .trial import Trial
+
+_Shape = tuple[tuple[str, float], ...]
+
+
+class ReadyQueue:
+    """First come, first served among trials with the same resource request; a request that does not fit lets others pass.
+
+    Trials are grouped by request, so that finding the next one that fits costs the number of different requests, not of trials.
+    """
+
+    def __init__(self) -> None:
+        """Create an empty queue."""
+        self._groups: OrderedDict[_Shape, deque[tuple[int, Trial]]] = OrderedDict()
+        self._num_pushed = 0
+        self._members: set[str] = set()
+
+    def __len__(self) -> int:
+        """Return how many trials wait."""
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Trial]:
+        """Iterate over the waiting trials, grouped by request."""
+        return (trial for group in self._groups.values() for _, trial in group if trial.trial_id in self._members)
+
+    def push(self, trial: Trial) -> None:
+        """Append a trial."""
+        shape = tuple(sorted(trial.resources.items()))
+        self._num_pushed += 1
+        self._members.add(trial.trial_id)
+        self._groups.setdefault(shape, deque()).append((self._num_pushed, trial))
+
+    def discard(self, trial: Trial) -> None:
+        """Take a trial out, if it is in."""
+        self._members.discard(trial.trial_id)
+
+    def pop_first(self, can_start: Callable[[Trial], bool]) -> Trial | None:
+        """Remove and return the longest waiting trial that `can_start` accepts; it is asked once per different request."""
+        heads = sorted(group[0] for group in self._live_groups())
+        for _, trial in heads:
+            if can_start(trial):
+                self._groups[tuple(sorted(trial.resources.items()))].popleft()
+                self._members.discard(trial.trial_id)
+                return trial
+        return None
+
+    def _live_groups(self) -> list[deque[tuple[int, Trial]]]:
+        for shape, group in list(self._groups.items()):
+            while group and group[0][1].trial_id not in self._members:
+                group.popleft()
+            if not group:
+                del self._groups[shape]
+        return list(self._groups.values())

@@ -1,0 +1,146 @@
+"""Which trial stands where, and what it occupies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from schedulers.decisions import Reason
+
+from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
+from .queue import ReadyQueue
+from .resources import ResourcePool
+from .trial import Ending, Status, Trial, WorkerState
+
+
+class Roster:
+    """All trials of an experiment, the collections they are found in, and the resources they hold.
+
+    A PENDING trial is in `ready`, a RUNNING one in `live`, a PAUSED one in `paused` and, once it is to be resumed, in `ready` as well.
+    Every method keeps status, collection and resources in step; none of them scans all trials.
+
+    Attributes:
+        trials: All trials in the order they were added.
+        num_by_status: How many trials stand where.
+        ready: Trials to be started.
+        live: Trials with a worker, by id.
+        paused: Paused trials, by id, in the order they were paused.
+        pool: The resources.
+    """
+
+    def __init__(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
+        """Create a roster without trials."""
+        self.trials: list[Trial] = []
+        self.num_by_status: Counter[Status] = Counter()
+        self.ready = ReadyQueue()
+        self.live: dict[str, Trial] = {}
+        self.paused: dict[str, Trial] = {}
+        self.pool = ResourcePool(capacity)
+        self._max_concurrent = max_concurrent
+        self._by_id: dict[str, Trial] = {}
+
+    def __getitem__(self, trial_id: str) -> Trial:
+        """Return a trial by its id."""
+        return self._by_id[trial_id]
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether every trial is over."""
+        return not (self.live or self.ready or self.paused)
+
+    def add(self, trial: Trial) -> None:
+        """Take in a new trial; it is PENDING and not yet ready."""
+        self.trials.append(trial)
+        self._by_id[trial.trial_id] = trial
+        self.num_by_status[trial.status] += 1
+
+    def num_free_slots(self, request: Mapping[str, float], limit: int) -> int:
+        """Return how many more trials with this request could run now, counting no further than `limit`."""
+        if self._max_concurrent is not None:
+            limit = min(limit, self._max_concurrent - len(self.live))
+        return self.pool.num_fitting(request, limit)
+
+    def pop_startable(self) -> Trial | None:
+        """Take the next ready trial that fits, with its resources acquired; None if there is none."""
+        if self._max_concurrent is not None and len(self.live) >= self._max_concurrent:
+            return None
+        return self.ready.pop_first(self._acquire)
+
+    def start(self, trial: Trial) -> None:
+        """Give the trial a worker; its resources have been acquired by `pop_startable`."""
+        self.paused.pop(trial.trial_id, None)
+        self._move(trial, TrialMove.START)
+        move_worker(trial, WorkerMove.LAUNCH)
+        trial.attempt += 1
+        self.live[trial.trial_id] = trial
+
+    def retire(self, trial: Trial) -> None:
+        """Take note that the trial's worker is gone, and free what it held; one of the moves below has to follow."""
+        move_worker(trial, WorkerMove.EXIT)
+        del self.live[trial.trial_id]
+        self.pool.release(trial.resources, trial.gpu_ids)
+        trial.gpu_ids = ()
+        trial.owes_save = False
+        trial.intention = None
+
+    def pause(self, trial: Trial, reason: Reason) -> None:
+        """Lay the trial aside."""
+        self._move(trial, TrialMove.PAUSE)
+        trial.reason = reason
+        self.paused[trial.trial_id] = trial
+
+    def requeue(self, trial: Trial, move: TrialMove) -> None:
+        """Put the trial back in the queue, to continue from its latest checkpoint; `move` is RETRY or REQUEUE."""
+        self._move(trial, move)
+        trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
+        self.ready.push(trial)
+
+    def end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
+        """Terminate the trial."""
+        self._move(trial, TrialMove.END)
+        self._forget(trial)
+        trial.ending = ending
+        trial.reason = reason
+
+    def fail(self, trial: Trial) -> None:
+        """Give the trial up as failed."""
+        self._move(trial, TrialMove.FAIL)
+        self._forget(trial)
+        trial.ending = Ending.FAILED
+
+    def check(self) -> None:
+        """Assert every invariant; for tests, since it looks at all trials."""
+        standing = {status: {trial.trial_id for trial in self.trials if trial.status is status} for status in Status}
+        assert all(is_coupled(trial) for trial in self.trials), "a worker without a running trial, or the reverse"
+        assert {status: len(ids) for status, ids in standing.items() if ids} == +self.num_by_status, "miscounted"
+        assert set(self.live) == standing[Status.RUNNING], "live is not what runs"
+        assert set(self.paused) == standing[Status.PAUSED], "paused is not what is paused"
+        ready = {trial.trial_id for trial in self.ready}
+        assert standing[Status.PENDING] <= ready <= standing[Status.PENDING] | standing[Status.PAUSED], "ready is not what can start"
+        assert all((trial.ending is not None) == trial.is_finished for trial in self.trials), "an ending without an end"
+        assert all(trial.has_checkpoint for trial in self.paused.values()), "a pause without a checkpoint"
+        assert all(trial.worker is WorkerState.ABSENT for trial in self.trials if trial.trial_id not in self.live)
+        self._check_resources()
+
+    def _check_resources(self) -> None:
+        for name, used in self.pool.used.items():
+            held = sum(trial.resources.get(name, 0.0) for trial in self.live.values())
+            assert abs(used - held) < 1e-6, f"{name}: {used} in use, {held} held"  # noqa: PLR2004  (rounding)
+        assert self._max_concurrent is None or len(self.live) <= self._max_concurrent, "too many at once"
+
+    def _acquire(self, trial: Trial) -> bool:
+        gpu_ids = self.pool.acquire(trial.resources)
+        if gpu_ids is None:
+            return False
+        trial.gpu_ids = gpu_ids
+        return True
+
+    def _forget(self, trial: Trial) -> None:
+        self.paused.pop(trial.trial_id, None)
+        self.ready.discard(trial)
+
+    def _move(self, trial: Trial, move: TrialMove) -> None:
+        before = trial.status
+        move_trial(trial, move)
+        self.num_by_status[before] -= 1
+        self.num_by_status[trial.status] += 1

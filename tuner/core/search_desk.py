@@ -1,0 +1,64 @@
+"""How many configurations have been asked for, and whether there will be more."""
+
+from __future__ import annotations
+
+
+class SearchDesk:
+    """Keeps the account with the searcher.
+
+    Attributes:
+        is_postponed: Whether the searcher wants to see another result first.
+        num_outstanding: How many configurations were asked for and have not yet come.
+    """
+
+    def __init__(self, max_trials: int | None) -> None:
+        """Open the desk for at most `max_trials` configurations, None for no limit."""
+        self._max_trials = max_trials
+        self._num_asked = 0
+        self._has_ended = False
+        self.num_outstanding = 0
+        self.is_postponed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further configuration is going to be asked for."""
+        return self._has_ended or (self._max_trials is not None and self._num_asked >= self._max_trials)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no further configuration will come."""
+        return self.is_over and not self.num_outstanding
+
+    def take(self, num_wanted: int) -> list[str]:
+        """Return the ids of the trials whose configurations are to be asked for now."""
+        if self.is_over or self.is_postponed:
+            return []
+        num = max(num_wanted - self.num_outstanding, 0)
+        if self._max_trials is not None:
+            num = min(num, self._max_trials - self._num_asked)
+        first = self._num_asked
+        self._num_asked += num
+        self.num_outstanding += num
+        return [f"t{index:05d}" for index in range(first, first + num)]
+
+    def answer(self) -> None:
+        """Take note that a configuration has come."""
+        self.num_outstanding -= 1
+
+    def postpone(self) -> None:
+        """Take note that the searcher wants to see another result first.
+
+        The id is given out again, so all younger ids that are still outstanding have to be postponed as well.
+        """
+        self.num_outstanding -= 1
+        self._num_asked -= 1
+        self.is_postponed = True
+
+    def close(self) -> None:
+        """Take note that the searcher has nothing more to propose."""
+        self.num_outstanding -= 1
+        self._has_ended = True
+
+    def end(self) -> None:
+        """Ask for nothing more."""
+        self._has_ended = True

@@ -1,0 +1,58 @@
+"""What the fold needs to know about an experiment before its first event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .retention import RetentionPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """When the engine asks a trial for a checkpoint, and which ones it keeps.
+
+    Attributes:
+        can_save_on_demand: Whether the trainable saves when asked (class trainables); functions report checkpoints themselves.
+        frequency: Save at every `frequency`-th iteration; 0 for never.
+        at_end: Save at a trial's last result.
+        retention: What is kept.
+    """
+
+    can_save_on_demand: bool = False
+    frequency: int = 0
+    at_end: bool = False
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentSettings:
+    """The settings of an experiment that its decisions depend on.
+
+    Attributes:
+        capacity: Total resources.
+        default_request: What a trial asks for unless its configuration says otherwise.
+        metric: Flattened name of the metric to optimise, None for none.
+        mode: ``"min"`` or ``"max"``: its direction.
+        max_trials: How many trials there will be at most; None for as many as the searcher proposes.
+        max_concurrent: How many trials may run at once; None for as many as fit.
+        max_failures: How often each trial may be tried again; -1 for ever.
+        fail_fast: Whether the first trial in ERROR ends the experiment.
+        time_budget_s: Running time after which everything stops; None for no limit.
+        stop_grace_s: How long a worker may take to leave once it has been told to, before it is killed.
+        report_timeout_s: How long a worker may stay silent before it counts as hung; None for ever.
+        checkpoints: When to save, what to keep.
+    """
+
+    capacity: Mapping[str, float]
+    default_request: Mapping[str, float] = field(default_factory=lambda: {"cpu": 1.0})
+    metric: str | None = None
+    mode: str | None = None
+    max_trials: int | None = None
+    max_concurrent: int | None = None
+    max_failures: int = 0
+    fail_fast: bool = False
+    time_budget_s: float | None = None
+    stop_grace_s: float = 30.0
+    report_timeout_s: float | None = None
+    checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)

@@ -1,0 +1,326 @@
+"""When to stop a trial, or all of them, by the user's own criterion."""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+import math
+import statistics
+from abc import ABC, abstractmethod
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .result import flatten
+
+
+class Stopper(ABC):
+    """Decides when trials have trained enough.
+
+    A stopper reads no clock: it is told the experiment's running time, so that it decides alike in a real run, in a simulated one, and
+    when a run is replayed.
+    """
+
+    @abstractmethod
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Return whether the trial is to stop; called with each result, nested as reported."""
+
+    def stop_all(self) -> bool:
+        """Return whether the whole experiment is to stop; asked in each turn of the driver."""
+        return False
+
+    @property
+    def due_s(self) -> float | None:
+        """Running time in seconds at which `stop_all` is worth asking even if nothing else happens; None for no such time."""
+        return None
+
+    def on_tick(self, elapsed_s: float) -> None:  # noqa: B027  (optional hook)
+        """Learn the experiment's running time in seconds, sessions before a restore included; called before each `stop_all`."""
+
+
+class NoopStopper(Stopper):
+    """Never stops anything."""
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Return False."""
+        return False
+
+
+class MetricThresholdStopper(Stopper):
+    """Stops a trial once any of the named values has been reached: what a ``stop`` dictionary means.
+
+    Args:
+        thresholds: By flattened metric name. A number is reached by a result that is equal or *larger*, whatever the direction of
+            optimisation, as in Ray Tune; for a metric that falls, give a string with the comparison: ``{"loss": "<= 0.1"}``.
+
+    Raises:
+        ValueError: If a threshold is neither a number nor a comparison.
+
+    Example:
+        >>> stopper = MetricThresholdStopper({"training_iteration": 10, "loss": "<= 0.1"})
+        >>> stopper("t", {"training_iteration": 3, "loss": 0.05})
+        True
+    """
+
+    _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+        "<=": lambda value, bound: value <= bound,
+        ">=": lambda value, bound: value >= bound,
+        "<": lambda value, bound: value < bound,
+        ">": lambda value, bound: value > bound,
+    }
+
+    def __init__(self, thresholds: Mapping[str, float | str]) -> None:
+        self._tests = {key: self._parse(key, threshold) for key, threshold in thresholds.items()}
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Return whether any threshold is reached; a missing or non-numeric value reaches none."""
+        flat = flatten(result)
+        return any(self._is_reached(flat.get(key), test) for key, test in self._tests.items())
+
+    @staticmethod
+    def _is_reached(value: Any, test: tuple[Callable[[float, float], bool], float]) -> bool:
+        is_reached, bound = test
+        return isinstance(value, int | float) and is_reached(value, bound)
+
+    @classmethod
+    def _parse(cls, key: str, threshold: float | str) -> tuple[Callable[[float, float], bool], float]:
+        text = threshold.strip() if isinstance(threshold, str) else f">= {float(threshold)!r}"
+        sign = next((sign for sign in cls._COMPARISONS if text.startswith(sign)), "")
+        try:
+            return cls._COMPARISONS[sign], float(text[len(sign) :])
+        except (KeyError, ValueError):
+            raise ValueError(
+                f"stop[{key!r}] must be a number (reached by an equal or larger value) or a comparison such as '<= 0.1', got {threshold!r}"
+            ) from None
+
+
+class FunctionStopper(Stopper):
+    """Stops a trial when a function ``(trial_id, result) -> bool`` says so.
+
+    Raises:
+        TypeError: If `function` is not callable.
+    """
+
+    def __init__(self, function: Callable[[str, Mapping[str, Any]], bool]) -> None:
+        if not callable(function):
+            raise TypeError(f"function must be callable as function(trial_id, result), got {type(function).__name__}")
+        self._function = function
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Return the function's answer."""
+        return bool(self._function(trial_id, result))
+
+
+class CombinedStopper(Stopper):
+    """Stops what any of several stoppers stops; each of them sees every result.
+
+    Departures:
+        Ray Tune asks no further once one stopper has said yes, so that those behind it miss results.
+    """
+
+    def __init__(self, *stoppers: Stopper) -> None:
+        self._stoppers = stoppers
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Return whether any stopper stops the trial."""
+        verdicts = [stopper(trial_id, result) for stopper in self._stoppers]
+        return any(verdicts)
+
+    def stop_all(self) -> bool:
+        """Return whether any stopper stops the experiment."""
+        verdicts = [stopper.stop_all() for stopper in self._stoppers]
+        return any(verdicts)
+
+    @property
+    def due_s(self) -> float | None:
+        """The earliest of the stoppers' times."""
+        return min((stopper.due_s for stopper in self._stoppers if stopper.due_s is not None), default=None)
+
+    def on_tick(self, elapsed_s: float) -> None:
+        """Forward the time to each stopper."""
+        for stopper in self._stoppers:
+            stopper.on_tick(elapsed_s)
+
+
+class MaximumIterationStopper(Stopper):
+    """Stops a trial at its `max_iter`-th iteration.
+
+    Args:
+        max_iter: At least 1; compared with ``training_iteration``.
+
+    Raises:
+        ValueError: If `max_iter` is less than 1.
+
+    Departures:
+        Ray Tune counts calls, so that results repeated after a crash count twice.
+    """
+
+    def __init__(self, max_iter: int) -> None:
+        if max_iter < 1:
+            raise ValueError(f"max_iter must be at least 1, got {max_iter!r}")
+        self._max_iter = max_iter
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Return whether the trial has reached its last iteration."""
+        return bool(result.get("training_iteration", 0) >= self._max_iter)
+
+
+class TimeoutStopper(Stopper):
+    """Stops the experiment when it has run for `timeout`; the remaining time survives a restore.
+
+    Args:
+        timeout: Seconds or a `datetime.timedelta`, more than 0.
+
+    Raises:
+        ValueError: If `timeout` is not positive.
+    """
+
+    def __init__(self, timeout: float | dt.timedelta) -> None:
+        self._timeout_s = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else float(timeout)
+        if not self._timeout_s > 0:
+            raise ValueError(f"timeout must be a positive number of seconds or a timedelta, got {timeout!r}")
+        self._elapsed_s = 0.0
+
+    @property
+    def due_s(self) -> float:
+        """The allowed running time in seconds."""
+        return self._timeout_s
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Return False: only the whole experiment times out."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Return whether the time is up."""
+        return self._elapsed_s >= self._timeout_s
+
+    def on_tick(self, elapsed_s: float) -> None:
+        """Take note of the running time."""
+        self._elapsed_s = elapsed_s
+
+
+class TrialPlateauStopper(Stopper):
+    """Stops a trial whose metric has stopped moving.
+
+    Args:
+        metric: Flattened name.
+        std: The trial stops when the standard deviation of its latest `num_results` values is at most this.
+        num_results: How many values to look at, at least 1; the population deviation is taken.
+        grace_period: How many results a trial reports before it may be stopped.
+        metric_threshold: Stop only once the metric is at least this good; None for no such condition.
+        mode: ``"min"`` or ``"max"``, the direction in which `metric_threshold` is compared; needed with it.
+
+    Raises:
+        ValueError: If an argument is out of range, or `metric_threshold` comes without `mode`.
+    """
+
+    def __init__(  # noqa: PLR0917  (Ray Tune's signature)
+        self,
+        metric: str,
+        std: float = 0.01,
+        num_results: int = 4,
+        grace_period: int = 4,
+        metric_threshold: float | None = None,
+        mode: str | None = None,
+    ) -> None:
+        if num_results < 1 or grace_period < 0 or std < 0:
+            raise ValueError(
+                f"num_results must be at least 1, grace_period and std at least 0, got {num_results=}, {grace_period=}, {std=}"
+            )
+        if metric_threshold is not None and mode not in ("min", "max"):
+            raise ValueError(f"mode must be 'min' or 'max' where metric_threshold is given, got {mode!r}")
+        self._metric = metric
+        self._std = std
+        self._num_results = num_results
+        self._grace_period = grace_period
+        self._threshold = metric_threshold
+        self._mode = mode
+        self._counts: defaultdict[str, int] = defaultdict(int)
+        self._windows: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=num_results))
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Return whether the trial has come to rest; a result without the metric changes nothing."""
+        value = flatten(result).get(self._metric)
+        if not isinstance(value, int | float):
+            return False
+        window = self._windows[trial_id]
+        window.append(value)
+        self._counts[trial_id] += 1
+        if self._counts[trial_id] < self._grace_period or len(window) < self._num_results:
+            return False
+        return self._is_good_enough(value) and all(map(math.isfinite, window)) and statistics.pstdev(window) <= self._std
+
+    def _is_good_enough(self, value: float) -> bool:
+        if self._threshold is None:
+            return True
+        return value <= self._threshold if self._mode == "min" else value >= self._threshold
+
+
+class ExperimentPlateauStopper(Stopper):
+    """Stops the experiment when its best values have stopped improving.
+
+    Args:
+        metric: Flattened name.
+        std: The experiment has come to rest when the standard deviation of the `top` best values is at most this.
+        top: How many of the best values to look at, at least 2.
+        mode: ``"min"`` or ``"max"``: the direction of optimisation.
+        patience: For how many further results it must stay at rest.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+
+    def __init__(self, metric: str, std: float = 0.001, top: int = 10, mode: str = "min", patience: int = 0) -> None:
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode must be 'min' or 'max', got {mode!r}")
+        if top < 2 or std < 0 or patience < 0:  # noqa: PLR2004  (one value has no deviation)
+            raise ValueError(f"top must be at least 2, std and patience at least 0, got {top=}, {std=}, {patience=}")
+        self._metric = metric
+        self._std = std
+        self._sign = 1.0 if mode == "min" else -1.0
+        self._top = top
+        self._patience = patience
+        self._best: list[float] = []
+        self._num_at_rest = 0
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Take note of the result; a trial is stopped only together with the experiment."""
+        value = flatten(result).get(self._metric)
+        if isinstance(value, int | float) and math.isfinite(value):
+            bisect.insort(self._best, self._sign * value)
+            del self._best[self._top :]
+            is_at_rest = len(self._best) == self._top and statistics.pstdev(self._best) <= self._std
+            self._num_at_rest = self._num_at_rest + 1 if is_at_rest else 0
+        return self.stop_all()
+
+    def stop_all(self) -> bool:
+        """Return whether the best values have been at rest for longer than the patience."""
+        return self._num_at_rest > self._patience
+
+
+def stopper_from(criterion: Any) -> Stopper:
+    """Return the stopper that a ``stop`` argument means.
+
+    Args:
+        criterion: None; a dictionary of thresholds; a function ``(trial_id, result) -> bool``; a stopper; a list of stoppers, any of
+            which may stop.
+
+    Raises:
+        TypeError: If it is none of these.
+        ValueError: If a dictionary holds something that is no threshold.
+    """
+    match criterion:
+        case None:
+            return NoopStopper()
+        case Stopper():
+            return criterion
+        case dict():
+            return MetricThresholdStopper(criterion)
+        case list() | tuple() if all(isinstance(item, Stopper) for item in criterion):
+            return CombinedStopper(*criterion)
+        case _ if callable(criterion) and not isinstance(criterion, type):
+            return FunctionStopper(criterion)
+        case _:
+            raise TypeError(
+                f"stop must be a dict, a function (trial_id, result) -> bool, a Stopper or a list of Stoppers, got {criterion!r}"
+            )
