@@ -217,8 +217,6 @@ class TuneConfig:
             raise TypeError(f"metric must be the name of a reported value, got {self.metric!r}")
         if self.mode is not None and self.mode not in MODES:
             raise ValueError(f"mode must be 'min' or 'max', got {self.mode!r}")
-        if self.metric is not None and self.mode is None:
-            raise ValueError(f"mode must be 'min' or 'max' where metric={self.metric!r} is given, got None")
         if isinstance(self.num_samples, bool) or not isinstance(self.num_samples, int):
             raise TypeError(f"num_samples must be a whole number, got {self.num_samples!r}")
         if self.num_samples != -1 and self.num_samples < 1:

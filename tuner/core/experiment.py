@@ -134,7 +134,8 @@ class Experiment:
             case ev.SearchEnded():
                 self._desk.close()
             case ev.CheckpointRequested():
-                self.roster[event.trial_id].owes_save = True
+                trial = self.roster[event.trial_id]
+                trial.owes_save = trial.status is Status.RUNNING
             case ev.CheckpointSaved():
                 self._on_saved(event)
             case ev.CheckpointFailed():

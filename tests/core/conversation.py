@@ -1,0 +1,140 @@
+"""A conversation with the pure core: say what happens, read what it wants done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from schedulers.decisions import Decision
+from schedulers.scheduler import Scheduler, TrialView
+from tuner.core.commands import AnswerReport, AskSearcher, Command, KillWorker, Notice, StartWorker
+from tuner.core.events import (
+    CheckpointSaved,
+    Event,
+    Outcome,
+    ResultReported,
+    SearchEnded,
+    TrialSuggested,
+    TurnEnded,
+    WorkerExited,
+    WorkerStarted,
+)
+from tuner.core.experiment import Experiment
+from tuner.core.settings import ExperimentSettings
+from tuner.core.stoppers import NoopStopper, Stopper
+from tuner.core.trial import CheckpointRecord, Failure, Trial
+
+BOOM = Failure("ValueError", "boom", "Traceback ...")
+
+
+class ScriptedScheduler(Scheduler):
+    """Answers each (trial, iteration) as the script says, and keeps what it was told."""
+
+    def __init__(self, script: Mapping[tuple[str, int], Sequence[Decision]] | None = None, idle: Sequence[Sequence[Decision]] = ()) -> None:
+        self.script = dict(script or {})
+        self.idle = list(idle)
+        self.heard: list[tuple[str, str]] = []
+
+    def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
+        self.heard.append(("add", trial.trial_id))
+        return self.script.get((trial.trial_id, 0), ())
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        self.heard.append(("result", trial.trial_id))
+        return self.script.get((trial.trial_id, result["training_iteration"]), ())
+
+    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+        self.heard.append(("complete", trial.trial_id))
+        return ()
+
+    def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
+        self.heard.append(("error", trial.trial_id))
+        return ()
+
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
+        return self.idle.pop(0) if self.idle else ()
+
+
+class Conversation:
+    """Feeds events to an experiment, one turn each, and checks every invariant after each of them."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler | None = None,
+        stopper: Stopper | None = None,
+        *,
+        capacity: Mapping[str, float] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.scheduler = scheduler or ScriptedScheduler()
+        declared = ExperimentSettings(capacity=capacity or {"cpu": 2.0}, **settings)
+        self.experiment = Experiment(declared, self.scheduler, stopper or NoopStopper())
+        self.now_s = 0.0
+        self.notices: list[Notice] = []
+        self.decisions: list[Decision] = []
+
+    def say(self, *events: Event, after_s: float = 0.0) -> list[Command]:
+        """Let the events happen in one turn and return the commands."""
+        self.now_s += after_s
+        commands: list[Command] = []
+        for event in (*events, TurnEnded()):
+            outcome = self.experiment.handle(event, self.now_s)
+            self.experiment.check()
+            commands.extend(outcome.commands)
+            self.notices.extend(outcome.notices)
+            self.decisions.extend(outcome.decisions)
+        return commands
+
+    def trial(self, trial_id: str) -> Trial:
+        """Return a trial."""
+        return self.experiment.roster[trial_id]
+
+    def begin(self, num_trials: int, **resources: float) -> None:
+        """Answer the first requests for trials until `num_trials` are known; those that fit are started and training."""
+        commands = self.say()
+        for _ in range(num_trials):
+            asked = next(command for command in commands if isinstance(command, AskSearcher))
+            commands = [command for command in commands if command is not asked]
+            commands += self.say(suggest(asked.trial_id, **resources))
+        for command in commands:
+            if isinstance(command, StartWorker):
+                self.say(WorkerStarted(command.trial_id, command.attempt, pid=1))
+        if any(isinstance(command, AskSearcher) for command in commands):
+            self.say(*[SearchEnded() for command in commands if isinstance(command, AskSearcher)])
+
+    def report(self, trial_id: str, iteration: int, checkpoint: CheckpointRecord | None = None, **metrics: Any) -> list[Command]:
+        """Let a trial report."""
+        return self.say(result(trial_id, iteration, self.trial(trial_id).attempt, checkpoint, **metrics))
+
+    def exit(self, trial_id: str, outcome: Outcome, failure: Failure | None = None) -> list[Command]:
+        """Let a trial's worker end."""
+        return self.say(WorkerExited(trial_id, self.trial(trial_id).attempt, outcome, failure))
+
+    def saved(self, trial_id: str, index: int, iteration: int) -> list[Command]:
+        """Let a trial's worker save."""
+        return self.say(CheckpointSaved(trial_id, self.trial(trial_id).attempt, CheckpointRecord(index, iteration)))
+
+
+def suggest(trial_id: str, **resources: float) -> TrialSuggested:
+    """Return the suggestion of a trial."""
+    return TrialSuggested(trial_id, {"x": 1}, resources or {"cpu": 1.0})
+
+
+def result(trial_id: str, iteration: int, attempt: int = 1, checkpoint: CheckpointRecord | None = None, **metrics: Any) -> ResultReported:
+    """Return the report of a trial."""
+    return ResultReported(trial_id, attempt, {"training_iteration": iteration, **metrics}, checkpoint)
+
+
+def answers(commands: Sequence[Command]) -> list[tuple[str, str, bool]]:
+    """Return the answers among the commands as (trial, verdict, save)."""
+    return [(c.trial_id, str(c.verdict), c.save) for c in commands if isinstance(c, AnswerReport)]
+
+
+def starts(commands: Sequence[Command]) -> list[tuple[str, int]]:
+    """Return the starts among the commands as (trial, attempt)."""
+    return [(c.trial_id, c.attempt) for c in commands if isinstance(c, StartWorker)]
+
+
+def kills(commands: Sequence[Command]) -> list[str]:
+    """Return the trials whose workers are to be killed."""
+    return [c.trial_id for c in commands if isinstance(c, KillWorker)]

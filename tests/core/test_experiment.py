@@ -1,0 +1,424 @@
+"""Conversations with the fold: what happens, what it wants done."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedulers.decisions import Pause, Reason, Resume, Save, Stop
+from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, kills, result, starts, suggest
+from tuner.core.commands import AskSearcher, AttemptFailed, CheckpointRecorded, DeleteCheckpoint, StartWorker, TrialEnded, TrialPaused
+from tuner.core.events import (
+    CheckpointFailed,
+    CheckpointRequested,
+    DriverRestarted,
+    Outcome,
+    SearchEnded,
+    StopRequested,
+    SuggestionPostponed,
+    TrialSuggested,
+    WorkerExited,
+    WorkerStarted,
+)
+from tuner.core.retention import RetentionPolicy
+from tuner.core.settings import CheckpointPolicy
+from tuner.core.stoppers import MetricThresholdStopper, TimeoutStopper
+from tuner.core.trial import CheckpointRecord, Ending, Failure, Status
+
+WHY = Reason("test")
+SAVES = CheckpointPolicy(can_save_on_demand=True, at_end=True)
+
+
+def test_it_asks_for_as_many_trials_as_fit():
+    talk = Conversation(max_trials=10)
+    assert talk.say() == [AskSearcher("t00000"), AskSearcher("t00001")]
+    assert starts(talk.say(suggest("t00000"), suggest("t00001"))) == [("t00000", 1), ("t00001", 1)]
+
+
+def test_max_concurrent_limits_what_is_asked_for():
+    talk = Conversation(max_trials=10, max_concurrent=1)
+    assert talk.say() == [AskSearcher("t00000")]
+
+
+def test_it_never_asks_for_more_than_max_trials():
+    talk = Conversation(max_trials=1)
+    assert talk.say() == [AskSearcher("t00000")]
+    talk.say(suggest("t00000"))
+    talk.say(WorkerStarted("t00000", 1, 1))
+    assert talk.exit("t00000", Outcome.COMPLETED) == []
+    assert talk.experiment.is_finished
+
+
+def test_a_trial_that_returns_is_completed():
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    assert answers(talk.report("t00000", 1, loss=0.5)) == [("t00000", "continue", False)]
+    talk.exit("t00000", Outcome.COMPLETED)
+    trial = talk.trial("t00000")
+    assert (trial.status, trial.ending, trial.last_result["loss"]) == (Status.TERMINATED, Ending.COMPLETED, 0.5)
+    assert talk.scheduler.heard == [("add", "t00000"), ("result", "t00000"), ("complete", "t00000")]
+
+
+def test_a_result_becomes_the_last_one_only_when_it_is_answered():
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    talk.report("t00000", 1, loss=0.5)
+    talk.experiment.handle(result("t00000", 2, loss=0.25), 0.0)
+    assert talk.trial("t00000").last_result["loss"] == 0.5
+    talk.say()
+    assert talk.trial("t00000").last_result["loss"] == 0.25
+
+
+def test_done_in_a_result_stops_the_trial_as_completed():
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    assert answers(talk.report("t00000", 1, done=True)) == [("t00000", "stop", False)]
+    talk.exit("t00000", Outcome.STOPPED)
+    assert talk.trial("t00000").ending is Ending.COMPLETED
+
+
+def test_the_stop_criterion_completes_a_trial():
+    talk = Conversation(stopper=MetricThresholdStopper({"training_iteration": 2}), max_trials=1)
+    talk.begin(1)
+    assert answers(talk.report("t00000", 1)) == [("t00000", "continue", False)]
+    assert answers(talk.report("t00000", 2)) == [("t00000", "stop", False)]
+    talk.exit("t00000", Outcome.STOPPED)
+    assert talk.trial("t00000").ending is Ending.COMPLETED
+
+
+def test_a_schedulers_stop_ends_a_trial_early_with_its_reason():
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [Stop("t00000", WHY)]}), max_trials=1)
+    talk.begin(1)
+    assert answers(talk.report("t00000", 1)) == [("t00000", "stop", False)]
+    assert talk.decisions == [Stop("t00000", WHY)]
+    talk.exit("t00000", Outcome.STOPPED)
+    assert (talk.trial("t00000").ending, talk.trial("t00000").reason) == (Ending.STOPPED_EARLY, WHY)
+
+
+def test_a_stop_at_full_resource_counts_as_completed():
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [Stop("t00000", WHY, is_complete=True)]}), max_trials=1)
+    talk.begin(1)
+    talk.report("t00000", 1)
+    talk.exit("t00000", Outcome.STOPPED)
+    assert talk.trial("t00000").ending is Ending.COMPLETED
+
+
+def test_a_decision_about_another_running_trial_waits_for_its_report():
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [Stop("t00001", WHY)]}), max_trials=2)
+    talk.begin(2)
+    assert answers(talk.report("t00000", 1)) == [("t00000", "continue", False)]
+    assert answers(talk.report("t00001", 1)) == [("t00001", "stop", False)]
+
+
+def test_a_decision_about_a_trial_that_reported_in_the_same_turn_answers_it():
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [Stop("t00001", WHY)]}), max_trials=2)
+    talk.begin(2)
+    assert answers(talk.say(result("t00001", 1), result("t00000", 1))) == [("t00001", "stop", False), ("t00000", "continue", False)]
+
+
+def test_a_pending_trial_can_be_stopped_before_it_ever_runs():
+    talk = Conversation(ScriptedScheduler({("t00000", 0): [Stop("t00000", WHY)]}), max_trials=1)
+    talk.say()
+    assert starts(talk.say(suggest("t00000"))) == []
+    assert talk.trial("t00000").status is Status.TERMINATED
+    assert talk.experiment.is_finished
+
+
+def test_a_pause_saves_and_lays_the_trial_aside_until_it_is_resumed():
+    talk = Conversation(
+        ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=[[Resume("t00000", WHY)]]),
+        max_trials=1,
+        checkpoints=CheckpointPolicy(can_save_on_demand=True),
+    )
+    talk.begin(1)
+    assert answers(talk.report("t00000", 1)) == [("t00000", "pause", True)]
+    talk.saved("t00000", 0, 1)
+    commands = talk.exit("t00000", Outcome.STOPPED)
+    assert any(isinstance(notice, TrialPaused) for notice in talk.notices)
+    [start] = [command for command in commands if isinstance(command, StartWorker)]
+    assert (start.attempt, start.checkpoint) == (2, CheckpointRecord(0, 1))
+
+
+def test_what_nobody_resumes_is_stopped_in_the_end():
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=1, checkpoints=SAVES)
+    talk.begin(1)
+    talk.report("t00000", 1)
+    talk.saved("t00000", 0, 1)
+    talk.exit("t00000", Outcome.STOPPED)
+    assert (talk.trial("t00000").status, talk.trial("t00000").reason) == (Status.TERMINATED, Reason("idle"))
+    assert talk.experiment.is_finished
+
+
+def test_a_pause_without_a_checkpoint_is_an_error_that_names_the_remedy():
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=1)
+    talk.begin(1)
+    talk.report("t00000", 1)
+    talk.exit("t00000", Outcome.STOPPED)
+    assert talk.trial("t00000").status is Status.ERROR
+    assert "report one" in talk.trial("t00000").failures[-1].message
+
+
+def test_a_stop_outweighs_a_pause_but_not_the_reverse():
+    script = {("t00000", 1): [Pause("t00000", WHY), Stop("t00000", WHY), Pause("t00000", WHY)]}
+    talk = Conversation(ScriptedScheduler(script), max_trials=1)
+    talk.begin(1)
+    assert answers(talk.report("t00000", 1)) == [("t00000", "stop", False)]
+
+
+def test_a_failed_trial_is_tried_again_from_its_latest_checkpoint():
+    talk = Conversation(max_trials=1, max_failures=1)
+    talk.begin(1)
+    talk.report("t00000", 1, CheckpointRecord(0, 1))
+    talk.report("t00000", 2)
+    [start] = [command for command in talk.exit("t00000", Outcome.FAILED, BOOM) if isinstance(command, StartWorker)]
+    assert (start.attempt, start.checkpoint, start.next_checkpoint) == (2, CheckpointRecord(0, 1), 1)
+    assert talk.trial("t00000").resumed_iteration == 1
+    talk.say(WorkerStarted("t00000", 2, 1))
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    trial = talk.trial("t00000")
+    assert (trial.status, trial.num_failures, trial.failures) == (Status.ERROR, 2, [BOOM, BOOM])
+    assert [notice.will_retry for notice in talk.notices if isinstance(notice, AttemptFailed)] == [True, False]
+
+
+def test_endless_retries_never_give_up():
+    talk = Conversation(max_trials=1, max_failures=-1)
+    talk.begin(1)
+    for attempt in range(2, 20):
+        assert starts(talk.exit("t00000", Outcome.FAILED, BOOM)) == [("t00000", attempt)]
+
+
+def test_a_lost_worker_is_not_charged_to_its_trial():
+    talk = Conversation(max_trials=1, max_failures=0)
+    talk.begin(1)
+    assert starts(talk.exit("t00000", Outcome.LOST, Failure("lost", ""))) == [("t00000", 2)]
+    assert talk.trial("t00000").num_failures == 0
+
+
+def test_a_failure_leaves_the_other_trials_alone():
+    talk = Conversation(max_trials=2)
+    talk.begin(2)
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    assert answers(talk.report("t00001", 1)) == [("t00001", "continue", False)]
+    assert talk.trial("t00000").status is Status.ERROR
+
+
+def test_fail_fast_stops_the_others_and_leaves_them_resumable():
+    talk = Conversation(max_trials=5, fail_fast=True)
+    talk.begin(2)
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    assert answers(talk.report("t00001", 1)) == [("t00001", "stop", False)]
+    talk.exit("t00001", Outcome.STOPPED)
+    assert talk.trial("t00001").ending is Ending.INTERRUPTED
+    assert talk.experiment.is_finished
+
+
+def test_what_an_older_attempt_still_says_is_dropped():
+    talk = Conversation(max_trials=1, max_failures=1)
+    talk.begin(1)
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    talk.say(WorkerStarted("t00000", 2, 1))
+    assert talk.say(result("t00000", 9, attempt=1), WorkerExited("t00000", 1, Outcome.COMPLETED)) == []
+    assert talk.trial("t00000").status is Status.RUNNING
+    assert talk.trial("t00000").last_result == {}
+
+
+def test_a_worker_that_dies_right_after_its_report_keeps_the_report():
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    talk.say(result("t00000", 1, loss=0.5), WorkerExited("t00000", 1, Outcome.FAILED, BOOM))
+    assert talk.trial("t00000").last_result["loss"] == 0.5
+
+
+def test_periodic_saves_come_at_multiples_of_the_frequency_and_at_the_end_once():
+    talk = Conversation(
+        stopper=MetricThresholdStopper({"training_iteration": 4}),
+        max_trials=1,
+        checkpoints=CheckpointPolicy(can_save_on_demand=True, frequency=2, at_end=True),
+    )
+    talk.begin(1)
+    assert answers(talk.report("t00000", 1)) == [("t00000", "continue", False)]
+    assert answers(talk.report("t00000", 2)) == [("t00000", "continue", True)]
+    talk.saved("t00000", 0, 2)
+    assert answers(talk.report("t00000", 3)) == [("t00000", "continue", False)]
+    assert answers(talk.report("t00000", 4)) == [("t00000", "stop", True)]
+    talk.saved("t00000", 1, 4)
+    talk.exit("t00000", Outcome.STOPPED)
+    assert [c.iteration for c in talk.trial("t00000").checkpoints] == [2, 4]
+
+
+@pytest.mark.parametrize("ask", ["result", "callback", "scheduler"])
+def test_anybody_may_ask_for_a_checkpoint_of_a_class_trainable(ask):
+    script = {("t00000", 1): [Save("t00000", WHY)]} if ask == "scheduler" else {}
+    talk = Conversation(ScriptedScheduler(script), max_trials=1, checkpoints=CheckpointPolicy(can_save_on_demand=True))
+    talk.begin(1)
+    flag = {"should_checkpoint": True} if ask == "result" else {}
+    request = [CheckpointRequested("t00000")] if ask == "callback" else []
+    assert answers(talk.say(result("t00000", 1, **flag), *request)) == [("t00000", "continue", True)]
+    talk.saved("t00000", 0, 1)
+    assert answers(talk.report("t00000", 2)) == [("t00000", "continue", False)]
+
+
+def test_a_save_that_fails_leaves_the_trial_training():
+    talk = Conversation(max_trials=1, checkpoints=CheckpointPolicy(can_save_on_demand=True, frequency=1))
+    talk.begin(1)
+    talk.report("t00000", 1)
+    talk.say(CheckpointFailed("t00000", 1, BOOM))
+    assert answers(talk.report("t00000", 2)) == [("t00000", "continue", True)]
+
+
+def test_retention_deletes_what_is_superseded_but_never_the_latest():
+    policy = CheckpointPolicy(retention=RetentionPolicy(num_to_keep=1, score_attribute="acc"))
+    talk = Conversation(max_trials=1, checkpoints=policy)
+    talk.begin(1)
+    talk.report("t00000", 1, CheckpointRecord(0, 1), acc=0.9)
+    assert not [c for c in talk.report("t00000", 2, CheckpointRecord(1, 2), acc=0.1) if isinstance(c, DeleteCheckpoint)]
+    deleted = [c.checkpoint.index for c in talk.report("t00000", 3, CheckpointRecord(2, 3), acc=0.2) if isinstance(c, DeleteCheckpoint)]
+    assert deleted == [1]
+    assert [n.checkpoint.score for n in talk.notices if isinstance(n, CheckpointRecorded)] == [0.9, 0.1, 0.2]
+
+
+def test_the_checkpoint_a_retry_starts_from_is_kept_until_it_is_loaded():
+    talk = Conversation(max_trials=1, max_failures=1, checkpoints=CheckpointPolicy(retention=RetentionPolicy(num_to_keep=1)))
+    talk.begin(1)
+    talk.report("t00000", 1, CheckpointRecord(0, 1))
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    talk.say(WorkerStarted("t00000", 2, 1))
+    assert talk.trial("t00000").leased == {0}
+    talk.report("t00000", 2)
+    assert talk.trial("t00000").leased == set()
+
+
+def test_a_silent_worker_is_killed_and_its_trial_tried_again():
+    talk = Conversation(max_trials=1, max_failures=1, report_timeout_s=10.0)
+    talk.begin(1)
+    assert talk.experiment.next_deadline_s() == 10.0
+    talk.now_s = 5.0
+    talk.report("t00000", 1)
+    assert kills(talk.say(after_s=9.0)) == []
+    assert kills(talk.say(after_s=1.0)) == ["t00000"]
+    assert starts(talk.exit("t00000", Outcome.KILLED, Failure("killed", "no report"))) == [("t00000", 2)]
+
+
+def test_a_worker_that_does_not_leave_is_killed_and_its_trial_still_ends_well():
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [Stop("t00000", WHY)]}), max_trials=1, stop_grace_s=3.0)
+    talk.begin(1)
+    talk.report("t00000", 1)
+    assert kills(talk.say(after_s=3.0)) == ["t00000"]
+    talk.exit("t00000", Outcome.KILLED, Failure("killed", "late"))
+    assert talk.trial("t00000").ending is Ending.STOPPED_EARLY
+
+
+def test_a_stop_request_interrupts_everything_and_saves_what_can_be_saved():
+    talk = Conversation(max_trials=9, checkpoints=SAVES, stop_grace_s=5.0)
+    talk.begin(2)
+    assert talk.say(StopRequested("signal.SIGINT")) == []
+    assert answers(talk.report("t00000", 1)) == [("t00000", "stop", True)]
+    assert kills(talk.say(after_s=5.0)) == ["t00000", "t00001"]
+    talk.exit("t00000", Outcome.KILLED, BOOM)
+    talk.exit("t00001", Outcome.KILLED, BOOM)
+    assert {trial.ending for trial in talk.experiment.trials} == {Ending.INTERRUPTED}
+    assert talk.experiment.is_finished
+
+
+def test_an_urgent_stop_request_kills_at_once():
+    talk = Conversation(max_trials=9)
+    talk.begin(2)
+    talk.say(StopRequested("signal.SIGINT"))
+    assert kills(talk.say(StopRequested("signal.SIGINT", is_urgent=True))) == ["t00000", "t00001"]
+
+
+def test_the_time_budget_stops_everything():
+    talk = Conversation(max_trials=9, time_budget_s=60.0)
+    talk.begin(2)
+    assert talk.experiment.next_deadline_s() == 60.0
+    talk.now_s = 60.0
+    assert answers(talk.report("t00000", 1)) == [("t00000", "stop", False)]
+    talk.exit("t00000", Outcome.STOPPED)
+    assert talk.trial("t00000").reason.rule == "time_budget"
+    assert talk.trial("t00000").ending is Ending.STOPPED_EARLY
+
+
+def test_a_timeout_stopper_is_asked_when_its_time_comes():
+    talk = Conversation(stopper=TimeoutStopper(7.0), max_trials=9)
+    talk.begin(1)
+    assert talk.experiment.next_deadline_s() == 7.0
+    talk.now_s = 7.0
+    assert answers(talk.report("t00000", 1)) == [("t00000", "stop", False)]
+
+
+def test_a_postponed_suggestion_is_asked_for_again_after_a_result():
+    talk = Conversation(max_trials=5)
+    talk.say()
+    talk.say(suggest("t00000"), SuggestionPostponed("t00001"))
+    talk.say(WorkerStarted("t00000", 1, 1))
+    assert talk.say() == []
+    assert AskSearcher("t00001") in talk.report("t00000", 1)
+
+
+def test_a_searcher_that_postpones_while_nothing_runs_ends_the_experiment_with_a_word():
+    talk = Conversation(max_trials=5)
+    talk.say()
+    talk.say(SuggestionPostponed("t00000"), SuggestionPostponed("t00001"))
+    assert talk.experiment.is_finished
+    assert "postponed" in talk.experiment.stall
+
+
+def test_no_more_is_asked_for_once_the_search_has_ended():
+    talk = Conversation()
+    talk.say()
+    assert talk.say(SearchEnded(), SearchEnded()) == []
+    assert talk.experiment.is_finished
+
+
+def test_a_request_that_can_never_fit_fails_its_trial_only():
+    talk = Conversation(max_trials=2)
+    talk.say()
+    talk.say(suggest("t00000", cpu=64.0), suggest("t00001"))
+    assert talk.trial("t00000").status is Status.ERROR
+    assert "64.0" in talk.trial("t00000").failures[0].message
+    assert talk.trial("t00001").status is Status.RUNNING
+
+
+def test_a_trial_whose_request_raised_fails_alone():
+    talk = Conversation(max_trials=1)
+    talk.say()
+    talk.say(TrialSuggested("t00000", {}, {}, failure=BOOM))
+    assert talk.trial("t00000").failures == [BOOM]
+    assert talk.experiment.is_finished
+
+
+def test_after_a_restart_of_the_driver_running_trials_continue_from_their_checkpoints():
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    talk.report("t00000", 1, CheckpointRecord(0, 1))
+    talk.report("t00000", 2)
+    [start] = [command for command in talk.say(DriverRestarted()) if isinstance(command, StartWorker)]
+    assert (start.attempt, start.checkpoint) == (2, CheckpointRecord(0, 1))
+    assert talk.trial("t00000").num_failures == 0
+
+
+def test_the_best_result_is_known_at_any_time_and_nan_is_never_it():
+    talk = Conversation(max_trials=2, metric="loss", mode="min")
+    talk.begin(2)
+    talk.report("t00000", 1, loss=float("nan"))
+    assert talk.experiment.best.trial is None
+    talk.report("t00001", 1, loss=0.5)
+    talk.report("t00000", 2, loss=0.5)
+    assert (talk.experiment.best.trial, talk.experiment.best.value) == (talk.trial("t00001"), 0.5)
+
+
+def test_gpus_are_assigned_in_fractions_and_given_back():
+    talk = Conversation(capacity={"cpu": 8.0, "gpu": 1.0}, max_trials=3, default_request={"gpu": 0.5})
+    commands = talk.say()
+    assert len(commands) == 2
+    started = [c for c in talk.say(suggest("t00000", gpu=0.5), suggest("t00001", gpu=0.5)) if isinstance(c, StartWorker)]
+    assert [command.gpu_ids for command in started] == [(0,), (0,)]
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert talk.trial("t00000").gpu_ids == ()
+
+
+def test_every_trial_is_told_to_observers_exactly_once_when_it_ends():
+    talk = Conversation(max_trials=2)
+    talk.begin(2)
+    talk.exit("t00000", Outcome.COMPLETED)
+    talk.exit("t00001", Outcome.STOPPED)
+    assert [notice.trial.trial_id for notice in talk.notices if isinstance(notice, TrialEnded)] == ["t00000", "t00001"]

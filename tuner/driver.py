@@ -1,0 +1,139 @@
+"""The loop: wait for events, fold them, write them down, tell observers, act.
+
+The driver owns the only loop and the only clock of an experiment. It decides nothing: what is to be done comes from the core. Its one
+rule is the order: *persist, then act*. No answer leaves, no worker starts and no file is deleted before the events that led to it are in
+the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tuner.core.commands import AnswerReport, AskSearcher, Command, DeleteCheckpoint, Notice
+from tuner.core.events import CheckpointRequested, Event, StopRequested, TurnEnded
+from tuner.core.experiment import Experiment
+from tuner.core.trial import CheckpointRecord, Verdict
+from tuner.execution.executor import Executor
+
+from .observers import Observers
+from .proposer import Proposer
+
+
+class EventLog(Protocol):
+    """Where events are written down."""
+
+    def append(self, event: Event, at_s: float, decisions: Sequence[object]) -> None:
+        """Take in an event, to be written with the next `flush`."""
+
+    def flush(self) -> None:
+        """Write everything taken in, in one piece."""
+
+
+class Driver:
+    """Runs an experiment to its end.
+
+    Args:
+        experiment: The state, fresh or replayed.
+        executor: Where trials run.
+        log: Where events are written before anything is done about them.
+        proposer: The searcher's desk.
+        observers: Who hears of what happens.
+        delete_checkpoint: Deletes a trial's superseded checkpoint.
+        elapsed_s: Running time of earlier sessions.
+        tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
+            to wait for events and deadlines only.
+    """
+
+    def __init__(  # noqa: PLR0917  (its collaborators, given once)
+        self,
+        experiment: Experiment,
+        executor: Executor,
+        log: EventLog,
+        proposer: Proposer,
+        observers: Observers,
+        delete_checkpoint: Callable[[str, CheckpointRecord], None],
+        *,
+        elapsed_s: float = 0.0,
+        tick_s: float | None = 1.0,
+    ) -> None:
+        self._experiment = experiment
+        self._executor = executor
+        self._log = log
+        self._proposer = proposer
+        self._observers = observers
+        self._delete_checkpoint = delete_checkpoint
+        self._tick_s = tick_s
+        self._origin_s = executor.clock() - elapsed_s
+        self._commands: list[Command] = []
+        self._notices: list[Notice] = []
+        self._answers: list[Event] = []
+        self._requests: list[StopRequested] = []
+
+    def request_stop(self, request: StopRequested) -> None:
+        """Let the experiment stop at the next turn; may be called from signal handlers and other threads."""
+        self._requests.append(request)
+        self._executor.wake()
+
+    def run(self) -> None:
+        """Take turns until the experiment is over."""
+        self._turn([])
+        while not self._experiment.is_finished:
+            timeout_s = 0.0 if self._answers else self._patience_s()
+            events = self._executor.wait(timeout_s)
+            answers, self._answers = self._answers, []
+            requests, self._requests = self._requests, []
+            self._turn([*requests, *answers, *events])
+        self._log.flush()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Running time of the experiment in seconds, earlier sessions included."""
+        return self._executor.clock() - self._origin_s
+
+    def _turn(self, events: Sequence[Event]) -> None:
+        self._observers.begin_turn()
+        for event in events:
+            self._fold(event)
+        self._log.flush()
+        self._tell()
+        self._fold(TurnEnded())
+        if not all(_is_mere_go_on(command) for command in self._commands):
+            self._log.flush()
+        self._tell()
+        self._act()
+        self._observers.end_turn()
+
+    def _fold(self, event: Event) -> None:
+        at_s = self.elapsed_s
+        outcome = self._experiment.handle(event, at_s)
+        self._log.append(event, at_s, outcome.decisions)
+        self._commands.extend(outcome.commands)
+        self._notices.extend(outcome.notices)
+
+    def _tell(self) -> None:
+        notices, self._notices = self._notices, []
+        for notice in notices:
+            if self._observers.tell(notice):
+                self._fold(CheckpointRequested(notice.trial.trial_id))
+
+    def _act(self) -> None:
+        commands, self._commands = self._commands, []
+        self._executor.carry_out([command for command in commands if not isinstance(command, DeleteCheckpoint | AskSearcher)])
+        for command in commands:
+            if isinstance(command, DeleteCheckpoint):
+                self._delete_checkpoint(command.trial_id, command.checkpoint)
+        if asked := [command.trial_id for command in commands if isinstance(command, AskSearcher)]:
+            self._answers.extend(self._proposer.ask(asked))
+
+    def _patience_s(self) -> float | None:
+        due_s = self._experiment.next_deadline_s()
+        limits = [] if self._tick_s is None else [self._tick_s]
+        if due_s is not None:
+            limits.append(max(due_s - self.elapsed_s, 0.0))
+        return min(limits, default=None)
+
+
+def _is_mere_go_on(command: Command) -> bool:
+    """Whether the command changes nothing that would have to be known after a crash."""
+    return isinstance(command, AnswerReport) and command.verdict is Verdict.CONTINUE

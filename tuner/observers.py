@@ -1,0 +1,112 @@
+"""Carries the experiment's notices to searcher and callbacks, in the order that Ray Tune's users know."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, assert_never
+
+from tuner.core.commands import (
+    AttemptFailed,
+    CheckpointMissed,
+    CheckpointRecorded,
+    Notice,
+    ResultRecorded,
+    TrialAdded,
+    TrialEnded,
+    TrialPaused,
+    TrialStarted,
+)
+from tuner.core.trial import Trial
+from tuner.loggers.callback_list import CallbackList
+from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.layout import trial_directory
+
+from .proposer import Proposer
+
+_log = logging.getLogger("tuner")
+
+
+class Observers:
+    """Everybody who hears of what happens: the searcher first, then the callbacks in their order.
+
+    Args:
+        proposer: The searcher's desk.
+        callbacks: The user's callbacks and the loggers.
+        trials: The live list of all trials, handed to every hook.
+        experiment_path: The experiment's directory, in which trials have theirs.
+        metric: The metric to optimise, by its flattened name; a result without it is reported once.
+    """
+
+    def __init__(
+        self, proposer: Proposer, callbacks: CallbackList, trials: Sequence[Trial], experiment_path: Path, metric: str | None
+    ) -> None:
+        self._proposer = proposer
+        self._callbacks = callbacks
+        self._trials = trials
+        self._experiment_path = experiment_path
+        self._metric = metric
+        self.turn = 0
+
+    def begin_turn(self) -> None:
+        """Tell that a turn of the driver begins."""
+        self.turn += 1
+        if self._callbacks.has("on_step_begin"):
+            self._callbacks.call("on_step_begin", iteration=self.turn, trials=self._trials)
+
+    def end_turn(self) -> None:
+        """Tell that a turn of the driver is over."""
+        if self._callbacks.has("on_step_end"):
+            self._callbacks.call("on_step_end", iteration=self.turn, trials=self._trials)
+
+    def end_experiment(self) -> None:
+        """Tell that the experiment is over."""
+        self._callbacks.call("on_experiment_end", trials=self._trials)
+
+    def tell(self, notice: Notice) -> bool:
+        """Tell everybody; return whether a callback wants a checkpoint of the trial at its result."""
+        if isinstance(notice, TrialAdded):
+            notice.trial.local_path = str(trial_directory(self._experiment_path, notice.trial.trial_id))
+        self._proposer.tell(notice)
+        info: dict[str, Any] = {"iteration": self.turn, "trials": self._trials, "trial": notice.trial}
+        if isinstance(notice, ResultRecorded):
+            self._look_for_metric(notice)
+            return self._callbacks.on_trial_result(notice.result, **info)
+        self._tell_callbacks(notice, info)
+        return False
+
+    def _tell_callbacks(self, notice: Notice, info: Mapping[str, Any]) -> None:
+        call = self._callbacks.call
+        match notice:
+            case TrialStarted(trial):
+                call("on_trial_start", **info)
+                if trial.has_checkpoint:
+                    call("on_trial_restore", **info)
+            case CheckpointRecorded(trial, checkpoint):
+                path = trial_directory(self._experiment_path, trial.trial_id) / checkpoint.directory
+                call("on_checkpoint", checkpoint=Checkpoint(path), **info)
+                call("on_trial_save", **info)
+            case CheckpointMissed(trial, failure):
+                _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", trial.trial_id, failure)
+            case AttemptFailed(_, _, True):
+                call("on_trial_recover", **info)
+            case AttemptFailed():
+                call("on_trial_error", **info)
+            case TrialEnded():
+                call("on_trial_complete", **info)
+            case TrialAdded() | TrialPaused() | ResultRecorded():
+                pass
+            case _:
+                assert_never(notice)
+
+    def _look_for_metric(self, notice: ResultRecorded) -> None:
+        if self._metric is None or self._metric in notice.flat:
+            return
+        _log.warning(
+            "trial %s reported no metric %r, by which it is to be judged; its result has: %s",
+            notice.trial.trial_id,
+            self._metric,
+            ", ".join(sorted(notice.flat)),
+        )
+        self._metric = None
