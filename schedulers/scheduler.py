@@ -100,7 +100,7 @@ class Scheduler(ABC):
         """Return what cannot be rebuilt from the facts alone, as JSON values."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  (optional hook)
         """Take back what `state_dict` returned."""
 
     def debug_string(self) -> str:

@@ -1,1 +1,102 @@
+"""Hyperparameter search: many training runs on one machine, stopped, retried and analysed for you.
 
+``import tuner as tune`` and the words of Ray Tune are there: ``tune.Tuner``, ``tune.TuneConfig``, ``tune.report``, ``tune.uniform``.
+Schedulers and searchers are imported from packages of their own, `schedulers` and `searchers`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from searchers.space import (
+    choice,
+    grid_search,
+    lograndint,
+    loguniform,
+    qlograndint,
+    qloguniform,
+    qrandint,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
+
+from .analysis import ExperimentAnalysis, Result, ResultGrid
+from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from .core.stoppers import (
+    CombinedStopper,
+    ExperimentPlateauStopper,
+    FunctionStopper,
+    MaximumIterationStopper,
+    NoopStopper,
+    Stopper,
+    TimeoutStopper,
+    TrialPlateauStopper,
+)
+from .core.trial import Trial
+from .errors import TunerError
+from .execution.registry import register_trainable
+from .execution.resource_requests import PlacementGroupFactory, with_resources
+from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
+from .execution.trainable import Trainable, with_parameters
+from .loggers import Callback, CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
+from .storage.checkpoints import Checkpoint
+from .tuner import Tuner
+
+# What the engine has to say is shown by its console, which knows how quiet it has to be.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CSVLoggerCallback",
+    "Callback",
+    "Checkpoint",
+    "CheckpointConfig",
+    "CombinedStopper",
+    "ExperimentAnalysis",
+    "ExperimentPlateauStopper",
+    "FailureConfig",
+    "FunctionStopper",
+    "JsonLoggerCallback",
+    "LoggerCallback",
+    "MaximumIterationStopper",
+    "NoopStopper",
+    "PlacementGroupFactory",
+    "Result",
+    "ResultGrid",
+    "RunConfig",
+    "Stopper",
+    "TBXLoggerCallback",
+    "TimeoutStopper",
+    "Trainable",
+    "Trial",
+    "TrialPlateauStopper",
+    "TuneConfig",
+    "TuneContext",
+    "Tuner",
+    "TunerError",
+    "checkpoint_dir",
+    "choice",
+    "get_checkpoint",
+    "get_context",
+    "grid_search",
+    "lograndint",
+    "loguniform",
+    "qlograndint",
+    "qloguniform",
+    "qrandint",
+    "qrandn",
+    "quniform",
+    "randint",
+    "randn",
+    "register_trainable",
+    "report",
+    "sample_from",
+    "uniform",
+    "with_parameters",
+    "with_resources",
+]

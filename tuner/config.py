@@ -17,6 +17,7 @@ from tuner.loggers.callback import Callback
 from tuner.storage import layout
 
 MODES = ("min", "max")
+EXECUTORS = ("process", "inline")
 DURABILITIES = ("process", "group", "strict")
 
 FOR_FUNCTIONS, FOR_CLASSES = "function", "class"
@@ -130,6 +131,10 @@ class RunConfig:
         failure_config: See `FailureConfig`.
         callbacks: Called in this order, before the loggers that are added by default.
         verbose: 0 prints nothing at all; 1, the default, shows progress and a summary; 2 adds a line for each trial.
+        resources: What the experiment may occupy in all, by name, e.g. ``{"cpu": 4, "licence": 2}``; what is not named is taken from the
+            machine. This is also where resources of your own invention come from.
+        executor: ``"process"`` (the default) runs each trial in a fresh process. ``"inline"`` runs trials in this process, one step at a
+            time, so that a debugger works; a trial that crashes the process takes everything with it.
         durability: What a power cut may cost: ``"group"`` (the default) at most the last 50 ms of results, ``"strict"`` nothing,
             ``"process"`` what the system had not written yet. The death of processes costs nothing in any of them.
         log_to_file: Accepted for compatibility; each trial's output always lands in its directory, in ``stdout`` and ``stderr``.
@@ -149,6 +154,8 @@ class RunConfig:
     failure_config: FailureConfig | None = None
     callbacks: Sequence[Callback] | None = None
     verbose: int = 1
+    resources: Mapping[str, float] | None = None
+    executor: Literal["process", "inline"] = "process"
     durability: Literal["process", "group", "strict"] = "group"
     log_to_file: bool | str | tuple[str, str] = True
     progress_reporter: Any = None
@@ -162,6 +169,8 @@ class RunConfig:
         self._check_storage()
         if self.verbose not in (0, 1, 2, 3):
             raise ValueError(f"verbose must be 0 (silent), 1 or 2, got {self.verbose!r}")
+        if self.executor not in EXECUTORS:
+            raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {self.executor!r}")
         if self.durability not in DURABILITIES:
             raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, got {self.durability!r}")
         for callback in self.callbacks or ():

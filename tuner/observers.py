@@ -49,6 +49,10 @@ class Observers:
         self._metric = metric
         self.turn = 0
 
+    def begin_experiment(self, **info: Any) -> None:
+        """Tell what is about to be run; see `Callback.setup`."""
+        self._callbacks.call("setup", experiment_path=self._experiment_path, metric=self._metric, **info)
+
     def begin_turn(self) -> None:
         """Tell that a turn of the driver begins."""
         self.turn += 1

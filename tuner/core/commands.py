@@ -26,6 +26,7 @@ class StartWorker:
         gpu_ids: Devices assigned to it, empty for none.
         checkpoint: Where to continue from, None for the beginning.
         next_checkpoint: Index that the worker's first checkpoint gets.
+        experiment_tag: See `Trial`.
     """
 
     trial_id: str
@@ -35,6 +36,7 @@ class StartWorker:
     gpu_ids: tuple[int, ...]
     checkpoint: CheckpointRecord | None
     next_checkpoint: int
+    experiment_tag: str = ""
 
 
 @dataclass(frozen=True, slots=True)

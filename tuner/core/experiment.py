@@ -258,12 +258,10 @@ class Experiment:
         if self._stopping or 0 <= limit <= trial.num_failures:
             self._give_up(trial)
             return
-        trial.num_failures += 1
         self.roster.requeue(trial, TrialMove.RETRY)
         self._notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
     def _give_up(self, trial: Trial) -> None:
-        trial.num_failures += 1
         self.roster.fail(trial)
         self._notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False))
         self._apply(self._scheduler.on_trial_error(trial))
@@ -370,11 +368,7 @@ class Experiment:
             trial.start_time_s = self._now_s
             trial.resumed_iteration = checkpoint.iteration if checkpoint else 0
             self._expect_report(trial)
-            self._commands.append(
-                cmd.StartWorker(
-                    trial.trial_id, trial.attempt, trial.config, trial.resources, trial.gpu_ids, checkpoint, trial.next_checkpoint
-                )
-            )
+            self._commands.append(_start_command(trial, checkpoint))
             self._notices.append(cmd.TrialStarted(trial, is_retry=is_retry and not is_resumed, is_resumed=is_resumed))
 
     def _wake_paused(self) -> None:
@@ -411,3 +405,16 @@ class Experiment:
 
     def _delete(self, trial: Trial, checkpoints: Sequence[CheckpointRecord]) -> None:
         self._commands.extend(cmd.DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints)
+
+
+def _start_command(trial: Trial, checkpoint: CheckpointRecord | None) -> cmd.StartWorker:
+    return cmd.StartWorker(
+        trial_id=trial.trial_id,
+        attempt=trial.attempt,
+        config=trial.config,
+        resources=trial.resources,
+        gpu_ids=trial.gpu_ids,
+        checkpoint=checkpoint,
+        next_checkpoint=trial.next_checkpoint,
+        experiment_tag=trial.experiment_tag,
+    )

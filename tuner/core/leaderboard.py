@@ -1,39 +1,60 @@
-"""The best result so far."""
+"""The best results so far."""
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .trial import Trial
 
+_NUM_LEADERS = 5
+
 
 class Leaderboard:
-    """Keeps the best result of all trials, whatever their status.
+    """Keeps the best result of all trials and the few best trials, whatever their status.
 
     Attributes:
-        trial: The trial that reported it, None while no finite value has been reported.
+        trial: The trial that reported the best result, None while no finite value has been reported.
         value: Its metric, NaN while there is none.
         result: The whole result, flattened.
     """
 
-    __slots__ = ("_metric", "_sign", "result", "trial", "value")
+    __slots__ = ("_leaders", "_metric", "_sign", "result", "trial", "value")
 
     def __init__(self, metric: str | None, mode: str | None) -> None:
         """Create an empty board for a metric that is minimised or maximised."""
         self._metric = metric
         self._sign = -1.0 if mode == "max" else 1.0
+        self._leaders: list[tuple[float, str, Trial]] = []
         self.trial: Trial | None = None
         self.value = math.nan
         self.result: Mapping[str, Any] = {}
 
-    def consider(self, trial: Trial, flat: Mapping[str, Any]) -> bool:
-        """Take in a flattened result and return whether it is the new best; of equal values the earlier one stays."""
+    @property
+    def leaders(self) -> Sequence[Trial]:
+        """The best trials by their best result, best first, at most five."""
+        return tuple(trial for _, _, trial in self._leaders)
+
+    def consider(self, trial: Trial, flat: Mapping[str, Any]) -> None:
+        """Take in a flattened result; of equal values the earlier one stays ahead."""
         value = flat.get(self._metric) if self._metric else None
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return False
-        if self.trial is not None and self._sign * value >= self._sign * self.value:
-            return False
-        self.trial, self.value, self.result = trial, float(value), flat
-        return True
+            return
+        cost = self._sign * value
+        if self.trial is None or cost < self._sign * self.value:
+            self.trial, self.value, self.result = trial, float(value), flat
+        self._rank(trial, cost)
+
+    def _rank(self, trial: Trial, cost: float) -> None:
+        # A trial's best value only ever improves, so the few best can be kept without looking at the others again.
+        if len(self._leaders) == _NUM_LEADERS and cost >= self._leaders[-1][0]:
+            return
+        standing = next((index for index, (_, _, leader) in enumerate(self._leaders) if leader is trial), None)
+        if standing is not None:
+            if cost >= self._leaders[standing][0]:
+                return
+            del self._leaders[standing]
+        bisect.insort(self._leaders, (cost, trial.trial_id, trial), key=lambda entry: entry[:2])
+        del self._leaders[_NUM_LEADERS:]

@@ -22,6 +22,8 @@ class Roster:
     Attributes:
         trials: All trials in the order they were added.
         num_by_status: How many trials stand where.
+        num_by_ending: Why how many trials are over.
+        num_failed_attempts: How many attempts have failed, those that were tried again included.
         ready: Trials to be started.
         live: Trials with a worker, by id.
         paused: Paused trials, by id, in the order they were paused.
@@ -32,6 +34,8 @@ class Roster:
         """Create a roster without trials."""
         self.trials: list[Trial] = []
         self.num_by_status: Counter[Status] = Counter()
+        self.num_by_ending: Counter[Ending] = Counter()
+        self.num_failed_attempts = 0
         self.ready = ReadyQueue()
         self.live: dict[str, Trial] = {}
         self.paused: dict[str, Trial] = {}
@@ -92,6 +96,9 @@ class Roster:
     def requeue(self, trial: Trial, move: TrialMove) -> None:
         """Put the trial back in the queue, to continue from its latest checkpoint; `move` is RETRY or REQUEUE."""
         self._move(trial, move)
+        if move is TrialMove.RETRY:
+            trial.num_failures += 1
+            self.num_failed_attempts += 1
         trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
         self.ready.push(trial)
 
@@ -101,12 +108,16 @@ class Roster:
         self._forget(trial)
         trial.ending = ending
         trial.reason = reason
+        self.num_by_ending[ending] += 1
 
     def fail(self, trial: Trial) -> None:
         """Give the trial up as failed."""
         self._move(trial, TrialMove.FAIL)
         self._forget(trial)
         trial.ending = Ending.FAILED
+        trial.num_failures += 1
+        self.num_by_ending[Ending.FAILED] += 1
+        self.num_failed_attempts += 1
 
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""

@@ -1,1 +1,1 @@
-
+"""State on disk: names, atomic writes, checkpoints, journal, snapshots, lock."""

@@ -1,0 +1,34 @@
+"""Runs the benchmarks, each in a process of its own, and prints one table."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from .figure import Figure
+
+BENCHMARKS = ("import_time", "first_result", "trial_rate", "report_rate", "driver_scale")
+
+
+def run(benchmark: str) -> bool:
+    """Run a benchmark, print its rows as they come, and return whether it got through."""
+    command = [sys.executable, "-m", f"benchmarks.{benchmark}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  (our own modules)
+        assert process.stdout is not None  # noqa: S101  (a pipe was asked for)
+        for line in process.stdout:
+            print(Figure.parse(line).row(), flush=True)
+    return process.returncode == 0
+
+
+def main() -> int:
+    """Run the benchmarks that were named, or all, and return the number of those that failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(BENCHMARKS)} (default: all), ray_tune")
+    names = parser.parse_args().names or BENCHMARKS
+    print(f"{'what':<58} {'measured':>12} {'':<9} goal")
+    return sum(not run(name) for name in names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""What an event costs the driver as the number of trials grows, with ASHA, random search and the journal, but no processes and no files.
+
+Trials are simulated in virtual time, eight at once, and report up to nine times, so that what is left is the driver's own work.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import tuner as tune
+from schedulers import ASHAScheduler
+from schedulers.decisions import Decision
+from tuner.core.events import Event
+from tuner.core.experiment import Experiment
+from tuner.driver import Driver
+from tuner.execution.simulated import SimulatedExecutor
+from tuner.loggers.callback_list import CallbackList
+from tuner.observers import Observers
+from tuner.plan import make_plan
+from tuner.proposer import Proposer
+from tuner.storage import records
+from tuner.storage.journal import Journal
+
+from .figure import Figure
+
+SIZES = (100, 1_000, 10_000, 100_000)
+NUM_REPORTS = 9
+
+
+def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
+    """Yield a loss that falls towards the configuration's own limit."""
+    for step in range(1, NUM_REPORTS + 1):
+        yield {"loss": config["x"] + 1.0 / step}
+
+
+class CountingLog:
+    """Writes the journal and counts the events."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.num_events = 0
+
+    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
+        """Take in an event."""
+        self.num_events += 1
+        self._journal.append(records.encode(event, at_s, decisions))
+
+    def flush(self) -> None:
+        """Write everything taken in."""
+        self._journal.flush()
+
+
+def time_per_event_s(num_trials: int) -> float:
+    """Return the driver's mean time for an event of an experiment of so many trials."""
+    scheduler = ASHAScheduler(max_t=NUM_REPORTS, grace_period=1, reduction_factor=3)
+    settings = tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, scheduler=scheduler, seed=0)
+    plan = make_plan(lambda config: None, {"x": tune.uniform(0.0, 1.0)}, settings, None)
+    plan.connect()
+    executor = SimulatedExecutor(curve, capacity={"cpu": 8.0}, duration_s=lambda config, iteration: 1.0 + config["x"])
+    experiment = Experiment(plan.settings(executor.capacity()), plan.scheduler, plan.stopper)
+    proposer = Proposer(plan.searcher, plan.space, plan.request_for)
+    with tempfile.TemporaryDirectory() as directory, Journal(directory) as journal:
+        observers = Observers(proposer, CallbackList([]), experiment.trials, Path(directory), "loss")
+        log = CountingLog(journal)
+        driver = Driver(experiment, executor, log, proposer, observers, lambda trial_id, checkpoint: None)
+        start = time.perf_counter()
+        driver.run()
+        return (time.perf_counter() - start) / log.num_events
+
+
+if __name__ == "__main__":
+    for size in SIZES:
+        cost_s = time_per_event_s(size)
+        Figure(f"driver, {size:,} trials: time per event", 1e6 * cost_s, "us", "flat").print()
+        Figure(f"driver, {size:,} trials: events", 1 / cost_s, "/s", "20,000/s").print()

@@ -1,0 +1,57 @@
+"""How many trials a second run through, each in a fresh process, two at a time, with all default loggers on."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tuner as tune
+
+from .figure import Figure
+
+NUM_TRIALS = 1_000
+NUM_TORCH_TRIALS = 400
+
+
+def report_once(config: dict[str, Any]) -> None:
+    """Report one number."""
+    tune.report({"loss": config["x"]})
+
+
+def torch_trainable() -> Callable[[dict[str, Any]], None]:
+    """Return a trainable that computes with torch, imported together with the trainable."""
+    import torch  # noqa: PLC0415  (this process measures trials without torch, too)
+
+    def multiply(config: dict[str, Any]) -> None:
+        matrix = torch.full((64, 64), config["x"])
+        tune.report({"loss": (matrix @ matrix).mean().item()})
+
+    return multiply
+
+
+def trials_per_s(trainable: Callable[[dict[str, Any]], None], num_trials: int) -> float:
+    """Return the rate over a whole experiment, its beginning and end included."""
+    with tempfile.TemporaryDirectory() as storage:
+        tuner = tune.Tuner(
+            trainable,
+            param_space={"x": tune.uniform(0.0, 1.0)},
+            tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, max_concurrent_trials=2),
+            run_config=tune.RunConfig(storage_path=storage, verbose=0),
+        )
+        start = time.perf_counter()
+        results = tuner.fit()
+        elapsed_s = time.perf_counter() - start
+    if results.num_terminated != num_trials:
+        sys.exit(f"only {results.num_terminated} of {num_trials} trials ended well")
+    return num_trials / elapsed_s
+
+
+if __name__ == "__main__":
+    Figure(f"trials, {NUM_TRIALS:,} with a fresh process each", trials_per_s(report_once, NUM_TRIALS), "/s", "300/s").print()
+    if importlib.util.find_spec("torch"):
+        rate = trials_per_s(torch_trainable(), NUM_TORCH_TRIALS)
+        Figure(f"trials, {NUM_TORCH_TRIALS:,} with torch used in each", rate, "/s", "100/s").print()

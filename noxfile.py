@@ -1,0 +1,54 @@
+"""What can be checked and run, each in an environment of its own: ``nox`` for all checks, ``nox -s tests -- -k asha`` for some."""
+
+import nox
+
+nox.options.sessions = ["tests", "lint", "types", "imports"]
+nox.options.reuse_existing_virtualenvs = True
+
+
+def install(session: nox.Session, extra: str) -> None:
+    """Install the project with one of its extras, at the pinned versions."""
+    session.install("--editable", f".[{extra}]", "--constraint", "constraints.txt")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the test suite; arguments behind ``--`` go to pytest."""
+    install(session, "test")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check rules and layout of all sources."""
+    install(session, "dev")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types strictly."""
+    install(session, "dev")
+    session.run("mypy")
+
+
+@nox.session
+def imports(session: nox.Session) -> None:
+    """Check that imports go down the floors only."""
+    install(session, "dev")
+    session.run("lint-imports")
+
+
+@nox.session
+def benchmarks(session: nox.Session) -> None:
+    """Measure and print a table beside the goals; names of benchmarks behind ``--`` choose some."""
+    install(session, "examples")
+    session.run("python", "-m", "benchmarks", *session.posargs)
+
+
+@nox.session
+def examples(session: nox.Session) -> None:
+    """Run the example."""
+    install(session, "examples")
+    session.run("python", "examples/digits_mlp.py", "--storage-path", session.create_tmp())

@@ -1,0 +1,24 @@
+"""First in, first out: every trial trains to its own end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from .decisions import Decision
+from .scheduler import Scheduler, TrialView
+
+
+@final
+class FIFOScheduler(Scheduler):
+    """Decides nothing: trials run in the order they were suggested, and none is stopped early.
+
+    Example:
+        >>> scheduler = FIFOScheduler()
+        >>> scheduler.set_search_properties("loss", "min", seed=0)
+        True
+    """
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        """Return no decision."""
+        return ()

@@ -1,0 +1,160 @@
+"""Search spaces as Optuna sees them: declared with our words or its distributions, or defined by a function of a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from .space import (
+    Categorical,
+    Domain,
+    Float,
+    Integer,
+    Normal,
+    Path,
+    SampleFrom,
+    assign,
+    copied,
+    flat_name,
+    is_word,
+    leaves,
+    match,
+    merge,
+    nest,
+)
+
+if TYPE_CHECKING:
+    import optuna  # an extra: at run time imported where it is used
+    from optuna.distributions import BaseDistribution
+
+Define = Callable[["optuna.Trial"], Mapping[str, Any] | None]
+"""A space as a function: it asks the trial for parameters and returns constants, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """A searched parameter as Optuna knows it.
+
+    Attributes:
+        distribution: Optuna's domain.
+        domain: Ours, None where the user gave Optuna's.
+        is_indexed: Whether Optuna sees numbers in place of categories, because it cannot store these or tell them apart.
+    """
+
+    distribution: BaseDistribution
+    domain: Domain | None = None
+    is_indexed: bool = False
+
+    def decode(self, value: Any) -> Any:
+        """Return the value for a configuration, rounded by the domain, since Optuna does not round on logarithmic scales."""
+        if self.is_indexed and isinstance(self.domain, Categorical):
+            return self.domain.categories[value]
+        return value if self.domain is None else self.domain.clip(value)
+
+    def encode(self, name: str, value: Any) -> Any:
+        """Return a given value as Optuna knows it."""
+        if self.domain is None:
+            return value
+        if not self.domain.contains(value):
+            raise ValueError(f"{name!r} must lie in {self.domain!r}, got {value!r}; widen the space or leave the parameter out")
+        return self.domain.index(value) if self.is_indexed and isinstance(self.domain, Categorical) else self.domain.cast(value)
+
+
+@final
+class DeclaredSpace:
+    """A space given as a dictionary."""
+
+    def __init__(self, space: Mapping[str, Any]) -> None:
+        self._space = dict(space)
+        self._parameters = {path: _parameter(flat_name(path), leaf) for path, leaf in leaves(self._space) if _is_searched(leaf)}
+
+    def ask(self, study: optuna.Study) -> tuple[int, dict[str, Any]]:
+        """Return the number of a new trial and its configuration."""
+        trial = study.ask({flat_name(path): parameter.distribution for path, parameter in self._parameters.items()})
+        values = {path: parameter.decode(trial.params[flat_name(path)]) for path, parameter in self._parameters.items()}
+        return trial.number, assign(copied(self._space), values)
+
+    def encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that a configuration gives for parameters, by name and as Optuna knows them."""
+        given: Iterator[tuple[Path, Any]] = match(self._space, point, _is_searched)
+        return {flat_name(path): self._parameters[path].encode(flat_name(path), value) for path, value in given}
+
+    def distributions(self, params: Mapping[str, Any]) -> dict[str, BaseDistribution]:
+        """Return the distributions of a complete set of parameters."""
+        every = {flat_name(path): parameter.distribution for path, parameter in self._parameters.items()}
+        missing = sorted(every.keys() - params.keys())
+        if missing:
+            raise ValueError(f"points with evaluated_rewards must be complete, got none of {missing}; add their values")
+        return every
+
+
+@final
+class DefinedSpace:
+    """A space given as a function of an Optuna trial."""
+
+    def __init__(self, define: Define) -> None:
+        self._define = define
+
+    def ask(self, study: optuna.Study) -> tuple[int, dict[str, Any]]:
+        """Return the number of a new trial and its configuration."""
+        trial = study.ask()
+        constants = self._define(trial)
+        if constants is not None and not isinstance(constants, Mapping):
+            raise TypeError(
+                f"a space function must return a dictionary of constants or None, got {constants!r}; ask the trial for the rest"
+            )
+        return trial.number, merge(nest(trial.params), constants or {})
+
+    def encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that a configuration gives, by name; only the function knows which are parameters."""
+        return {flat_name(path): value for path, value in leaves(dict(point))}
+
+    def distributions(self, params: Mapping[str, Any]) -> dict[str, BaseDistribution]:
+        """Return the distributions that the function asks for when it is given these parameters."""
+        from optuna.trial import FixedTrial  # noqa: PLC0415  (an extra)
+
+        trial = FixedTrial(dict(params))
+        self._define(trial)  # type: ignore[arg-type]  # made by Optuna to stand in for a trial
+        return trial.distributions
+
+
+OptunaSpace = DeclaredSpace | DefinedSpace
+
+
+def _is_searched(leaf: Any) -> bool:
+    from optuna.distributions import BaseDistribution  # noqa: PLC0415  (an extra)
+
+    return is_word(leaf) or isinstance(leaf, BaseDistribution)
+
+
+def _parameter(name: str, leaf: Any) -> _Parameter:
+    from optuna import distributions as optunas  # noqa: PLC0415  (an extra)
+
+    match leaf:
+        case Float(lower, upper, q, is_log):
+            return _Parameter(optunas.FloatDistribution(lower, upper, log=is_log, step=None if is_log else q), leaf)
+        case Integer(lower, upper, q, is_log):
+            return _Parameter(optunas.IntDistribution(lower, upper, log=is_log, step=1 if is_log else q), leaf)
+        case Categorical(categories) if _is_storable(categories):
+            return _Parameter(optunas.CategoricalDistribution(categories), leaf)
+        case Categorical(categories):
+            return _Parameter(optunas.CategoricalDistribution(range(len(categories))), leaf, is_indexed=True)
+        case optunas.BaseDistribution():
+            return _Parameter(leaf)
+        case Normal():
+            raise _unsearchable(name, "randn", "use uniform over the range that matters")
+        case SampleFrom():
+            raise _unsearchable(name, "sample_from", "compute the value in the training code")
+        case _:
+            raise _unsearchable(name, "grid_search", "use choice, or leave the searcher out for a grid")
+
+
+def _unsearchable(name: str, word: str, remedy: str) -> ValueError:
+    return ValueError(f"{name!r} must be a range of floats or integers or a choice for OptunaSearch, got {word}; {remedy}")
+
+
+def _is_storable(categories: tuple[Any, ...]) -> bool:
+    """Return whether Optuna can store the categories and tell them apart, which it does by equality."""
+    are_plain = all(category is None or isinstance(category, bool | int | float | str) for category in categories)
+    return are_plain and len(set(categories)) == len(categories)

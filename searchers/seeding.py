@@ -1,0 +1,49 @@
+"""Generators of random numbers, one per suggestion, each found from a seed and a number alone.
+
+A searcher that draws suggestion `n` from generator `n` needs no generator state in its own: it continues anywhere, and what one
+suggestion draws does not shift the next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+
+
+def generator(seed: int, number: int) -> Generator:
+    """Return the generator for the suggestion with that number.
+
+    Args:
+        seed: The searcher's seed, 0 or more.
+        number: Which suggestion, 0 or more.
+    """
+    from numpy.random import PCG64, Generator, SeedSequence  # noqa: PLC0415  (keeps the import of the face light)
+
+    return Generator(PCG64(SeedSequence(seed, spawn_key=(number,))))
+
+
+def fresh_seed() -> int:
+    """Return a seed from the operating system, for experiments that were given none."""
+    from numpy.random import SeedSequence  # noqa: PLC0415  (keeps the import of the face light)
+
+    return int(SeedSequence().generate_state(1)[0])
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the seed that an integer stands for, or one drawn from a numpy generator.
+
+    Raises:
+        ValueError: If it is a negative integer.
+        TypeError: If it is neither.
+    """
+    if hasattr(random_state, "integers"):
+        return int(random_state.integers(2**32))
+    if hasattr(random_state, "randint"):
+        return int(random_state.randint(2**31))
+    if not isinstance(random_state, int):
+        raise TypeError(f"random_state must be an integer or a numpy generator, got {random_state!r}; give a seed such as 0")
+    if random_state < 0:
+        raise ValueError(f"random_state must be 0 or more, got {random_state}; any such integer serves as a seed")
+    return random_state

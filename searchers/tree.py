@@ -1,0 +1,169 @@
+"""Configurations and search spaces as trees of dictionaries, lists and tuples, and the paths to their leaves.
+
+A leaf is anything else, an object of the user's as well as a domain. ``{"grid_search": [...]}`` is a leaf too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Path = tuple[str | int, ...]
+"""Where a leaf stands: keys of dictionaries and indices of lists, from the root."""
+
+GRID_KEY = "grid_search"
+DELIMITER = "/"
+
+
+def is_grid(node: Any) -> bool:
+    """Return whether the node is a grid axis, ``{"grid_search": [...]}``."""
+    return isinstance(node, dict) and len(node) == 1 and GRID_KEY in node
+
+
+def leaves(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield each leaf with its path, in the order they were declared.
+
+    Example:
+        >>> list(leaves({"lr": 0.1, "layers": [{"units": 8}, 2]}))
+        [(('lr',), 0.1), (('layers', 0, 'units'), 8), (('layers', 1), 2)]
+    """
+    if isinstance(node, dict) and not is_grid(node):
+        for key, child in node.items():
+            yield from leaves(child, (*path, key))
+    elif isinstance(node, list | tuple):
+        for index, child in enumerate(node):
+            yield from leaves(child, (*path, index))
+    else:
+        yield path, node
+
+
+def flat_name(path: Path) -> str:
+    """Return the path as one name.
+
+    Example:
+        >>> flat_name(("model", "layers", 0))
+        'model/layers/0'
+    """
+    return DELIMITER.join(map(str, path))
+
+
+def assign(node: Any, values: Mapping[Path, Any]) -> Any:
+    """Return the tree with the values put in at their paths.
+
+    Containers on the way to a path are new; all else is the same objects as in `node`.
+
+    Example:
+        >>> assign({"lr": None, "layers": (None, 2)}, {("lr",): 0.1, ("layers", 0): 8})
+        {'lr': 0.1, 'layers': (8, 2)}
+    """
+    if () in values:
+        return values[()]
+    below: dict[str | int, dict[Path, Any]] = {}
+    for (head, *rest), value in values.items():
+        below.setdefault(head, {})[tuple(rest)] = value
+    if isinstance(node, dict):
+        return {**node, **{key: assign(node.get(key, {}), inner) for key, inner in below.items()}}
+    children = [assign(child, below[index]) if index in below else child for index, child in enumerate(node)]
+    if isinstance(node, list):
+        return children
+    return type(node)(*children) if hasattr(node, "_fields") else tuple(children)
+
+
+def copied(node: Any) -> Any:
+    """Return the tree with new containers and the same leaves, so that what one trial does to its configuration stays with it.
+
+    Only plain dictionaries, lists and tuples are copied: an object of a class derived from them is the user's own.
+
+    Example:
+        >>> space = {"model": {"layers": [8]}}
+        >>> copied(space) == space, copied(space)["model"]["layers"] is space["model"]["layers"]
+        (True, False)
+    """
+    if type(node) is dict:
+        return {key: copied(child) for key, child in node.items()}
+    if type(node) is list:
+        return [copied(child) for child in node]
+    if type(node) is tuple:
+        return tuple(copied(child) for child in node)
+    return node
+
+
+def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base`, `copied`, with the entries of `override` put over it, dictionaries inside merged likewise and all else replaced.
+
+    Example:
+        >>> merge({"lr": 0.1, "model": {"depth": 2, "width": 8}}, {"model": {"depth": 3}})
+        {'lr': 0.1, 'model': {'depth': 3, 'width': 8}}
+    """
+    merged = {key: value if key in override else copied(value) for key, value in base.items()}
+    for key, value in override.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict) and not is_grid(old) and not is_grid(value):
+            value = merge(old, value)  # noqa: PLW2901  (the entry to put in)
+        merged[key] = value
+    return merged
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries with names such as ``"a/b"`` as nested dictionaries.
+
+    Example:
+        >>> nest({"model/depth": 3, "lr": 0.1})
+        {'model': {'depth': 3}, 'lr': 0.1}
+    """
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, last = name.split(DELIMITER)
+        branch = nested
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+        branch[last] = value
+    return nested
+
+
+def match(node: Any, given: Any, is_searched: Callable[[Any], bool], path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield what a configuration, nested or with names such as ``"a/b"``, gives for the searched leaves of a space.
+
+    Args:
+        node: The space.
+        given: A configuration, which may leave entries out.
+        is_searched: Tells the searched leaves of the space from constants.
+        path: Where in the space `node` stands.
+
+    Raises:
+        ValueError: If the configuration has an entry that the space has not, or another value for a constant.
+    """
+    if is_searched(node):
+        yield path, given
+    elif isinstance(node, dict) and isinstance(given, Mapping):
+        for key, value in given.items():
+            yield from _match_entry(node, key, value, is_searched, path)
+    elif isinstance(node, list | tuple) and isinstance(given, Mapping):
+        for key, value in given.items():
+            yield from _match_entry(dict(enumerate(node)), key, value, is_searched, path)
+    elif isinstance(node, list | tuple) and isinstance(given, list | tuple) and len(node) == len(given):
+        for index, (child, value) in enumerate(zip(node, given, strict=True)):
+            yield from match(child, value, is_searched, (*path, index))
+    elif not _is_same_constant(node, given):
+        raise ValueError(f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the space to change a constant")
+
+
+def _match_entry(
+    node: Mapping[Any, Any], key: Any, value: Any, is_searched: Callable[[Any], bool], path: Path
+) -> Iterator[tuple[Path, Any]]:
+    if isinstance(key, str) and key not in node:
+        key, *rest = key.split(DELIMITER, maxsplit=1)
+        value = {rest[0]: value} if rest else value
+        key = int(key) if key.isdigit() and int(key) in node else key
+    if key not in node:
+        raise ValueError(
+            f"{flat_name((*path, key))!r} must be a name in the space, which has {list(node)!r} there; correct the name or leave it out"
+        )
+    yield from match(node[key], value, is_searched, (*path, key))
+
+
+def _is_same_constant(constant: Any, given: Any) -> bool:
+    try:
+        return constant is given or bool(constant == given)
+    except ValueError:  # arrays, which compare element by element
+        return False

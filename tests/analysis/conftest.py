@@ -1,0 +1,46 @@
+from types import SimpleNamespace
+
+import pytest
+
+from tuner.core.result import flatten
+from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
+from tuner.storage import checkpoints
+from tuner.storage.layout import trial_directory
+
+
+def make_trial(trial_id, results=(), *, config=None, status=Status.TERMINATED, ending=Ending.COMPLETED, failures=()):
+    """Return a trial that reported these metrics, one after the other, and then ended."""
+    trial = Trial(trial_id, config or {}, {"cpu": 1.0}, experiment_tag=f"tag-{trial_id}")
+    trial.status, trial.ending = status, ending
+    trial.failures = [Failure(kind, message, "Traceback: here") for kind, message in failures]
+    for row in as_rows(trial_id, results):
+        trial.last_result = {**row, "config": trial.config}
+        trial.summarise(flatten(row))
+    return trial
+
+
+def failed_trial(trial_id, results=(), **more):
+    return make_trial(trial_id, results, status=Status.ERROR, ending=Ending.FAILED, failures=[("ValueError", "boom")], **more)
+
+
+def as_rows(trial_id, results):
+    return [
+        {**metrics, "training_iteration": number, "trial_id": trial_id, "done": False} for number, metrics in enumerate(results, start=1)
+    ]
+
+
+def save(experiment, trial, index, metrics, *, score=None):
+    """Commit a checkpoint of the trial to the disk."""
+    directory = trial_directory(experiment, trial.trial_id)
+    directory.mkdir(parents=True, exist_ok=True)
+    staging = checkpoints.stage(directory, index, attempt=1)
+    (staging / "weights").write_text(str(index))
+    provenance = checkpoints.Provenance(trial.trial_id, 1, index, index + 1, metrics)
+    checkpoints.commit(staging, directory, provenance, sync=False)
+    trial.checkpoints.append(CheckpointRecord(index, index + 1, score=score))
+
+
+@pytest.fixture
+def make():
+    """Builders of trials and checkpoints."""
+    return SimpleNamespace(trial=make_trial, failed=failed_trial, rows=as_rows, save=save)

@@ -1,0 +1,53 @@
+import pytest
+
+from tuner.analysis.experiment_analysis import ExperimentAnalysis
+from tuner.analysis.result_grid import ResultGrid
+from tuner.analysis.rows import MemoryRows
+
+
+@pytest.fixture
+def trials(make, tmp_path):
+    trials = [
+        make.trial("t1", [{"loss": 1.0, "acc": 0.9}, {"loss": 3.0, "acc": 0.8}], config={"lr": 0.1}),
+        make.trial("t2", [{"loss": 2.0, "acc": 0.1}], config={"lr": 0.2}),
+    ]
+    make.save(tmp_path, trials[0], 0, {"loss": 1.0, "acc": 0.9})
+    make.save(tmp_path, trials[0], 1, {"loss": 3.0, "acc": 0.8})
+    return trials
+
+
+@pytest.fixture
+def analysis(make, trials, tmp_path):
+    rows = {
+        "t1": make.rows("t1", [{"loss": 1.0, "acc": 0.9}, {"loss": 3.0, "acc": 0.8}]),
+        "t2": make.rows("t2", [{"loss": 2.0, "acc": 0.1}]),
+    }
+    return ExperimentAnalysis(ResultGrid(trials, str(tmp_path), MemoryRows(rows), "loss", "min"))
+
+
+def test_the_best_trial_is_that_of_the_grid(analysis, trials):
+    assert analysis.trials == trials
+    assert analysis.best_trial is trials[1]
+    assert analysis.get_best_trial(scope="all") is trials[0]
+    assert analysis.get_best_trial("acc", "max") is trials[0]
+    assert analysis.best_config == {"lr": 0.2}
+    assert analysis.get_best_config("acc", "max") == {"lr": 0.1}
+    assert analysis.best_result["loss"] == 2.0
+
+
+def test_checkpoints_are_the_best_or_the_latest_of_a_trial(analysis, trials):
+    assert analysis.best_checkpoint is None
+    assert analysis.get_best_checkpoint(trials[0]).path.endswith("checkpoint_000000")
+    assert analysis.get_best_checkpoint(trials[0], "acc", "min").path.endswith("checkpoint_000001")
+    assert analysis.get_last_checkpoint(trials[0]).path.endswith("checkpoint_000001")
+    assert analysis.get_last_checkpoint() is None
+
+
+def test_tables_and_mappings_cover_every_trial(analysis, tmp_path):
+    assert analysis.experiment_path == str(tmp_path)
+    assert analysis.results_df.loc["t1", "loss"] == 3.0
+    assert analysis.dataframe("loss", "min")["loss"].tolist() == [1.0, 2.0]
+    assert {trial_id: metrics["loss"] for trial_id, metrics in analysis.results.items()} == {"t1": 3.0, "t2": 2.0}
+    assert {path: len(frame) for path, frame in analysis.trial_dataframes.items()} == {str(tmp_path / "t1"): 2, str(tmp_path / "t2"): 1}
+    assert analysis.get_all_configs() == {str(tmp_path / "t1"): {"lr": 0.1}, str(tmp_path / "t2"): {"lr": 0.2}}
+    assert len(analysis.best_dataframe) == 1

@@ -1,0 +1,285 @@
+import math
+import re
+
+import pandas as pd
+import pytest
+
+from tuner.analysis.result_grid import ResultGrid
+from tuner.analysis.rows import MemoryRows
+from tuner.core.trial import Ending, Status
+
+PATH = "/experiments/one"
+
+
+@pytest.fixture
+def grid(make):
+    """Build a grid of trials that reported the given metrics."""
+
+    def build(results_by_trial, metric=None, mode=None, **options):
+        trials = [make.trial(trial_id, results) for trial_id, results in results_by_trial.items()]
+        rows = MemoryRows({trial_id: make.rows(trial_id, results) for trial_id, results in results_by_trial.items()})
+        return ResultGrid(trials, PATH, rows, metric, mode, **options)
+
+    return build
+
+
+def losses(*values):
+    return [{"loss": value} for value in values]
+
+
+def test_every_trial_of_any_status_is_in_the_grid_in_order_of_creation(make):
+    trials = [
+        make.failed("t1"),
+        make.trial("t2", status=Status.PENDING, ending=None),
+        make.trial("t3", losses(1.0), status=Status.PAUSED, ending=None),
+        make.trial("t4", losses(1.0)),
+        make.trial("t5", losses(1.0), ending=Ending.STOPPED_EARLY),
+    ]
+    grid = ResultGrid(trials, PATH, MemoryRows({}))
+    assert [result.trial_id for result in grid] == ["t1", "t2", "t3", "t4", "t5"]
+    assert len(grid) == 5
+    assert (grid.num_errors, grid.num_terminated) == (1, 2)
+    assert [result.status for result in grid] == ["ERROR", "PENDING", "PAUSED", "TERMINATED", "TERMINATED"]
+
+
+def test_only_errors_that_ended_a_trial_are_errors(make):
+    recovered = make.trial("t2", losses(1.0), failures=[("OSError", "gone")])
+    grid = ResultGrid([make.failed("t1"), recovered], PATH, MemoryRows({}))
+    assert [str(error) for error in grid.errors] == ["trial t1 failed: ValueError: boom"]
+    assert grid[1].error is None
+
+
+def test_indices_count_from_either_end_and_slices_are_grids(grid):
+    results = grid({"t1": losses(3.0), "t2": losses(1.0), "t3": losses(2.0)}, "loss", "min")
+    assert results[0].trial_id == "t1"
+    assert results[-1].trial_id == "t3"
+    assert [result.trial_id for result in results[::2]] == ["t1", "t3"]
+    assert results[::2].get_best_result().trial_id == "t3"
+    assert len(results[1:].get_dataframe()) == 2
+    with pytest.raises(IndexError):
+        results[3]
+
+
+def test_a_result_is_found_in_the_grid_it_came_from(grid):
+    results = grid({"t1": losses(3.0), "t2": losses(1.0)}, "loss", "min")
+    assert results.index(results.get_best_result()) == 1
+    assert results[0] != results[1]
+
+
+@pytest.mark.parametrize(("mode", "best"), [("min", "t2"), ("max", "t1")])
+def test_the_direction_decides_which_is_best(grid, mode, best):
+    assert grid({"t1": losses(3.0), "t2": losses(1.0), "t3": losses(2.0)}).get_best_result("loss", mode).trial_id == best
+
+
+def test_metric_and_mode_default_to_those_of_the_experiment(grid):
+    results = grid({"t1": [{"loss": 1.0, "accuracy": 0.1}], "t2": [{"loss": 2.0, "accuracy": 0.9}]}, "loss", "min")
+    assert results.get_best_result().trial_id == "t1"
+    assert results.get_best_result(mode="max").trial_id == "t2"
+    assert results.get_best_result("accuracy").trial_id == "t1"
+
+
+# Worked by hand. last: 4, 5, 6. Means: 2.5, 5, 4.2. Means of the last five: 2.5, 5, 6. Best: 1, 5, 0.
+CURVES = {"t1": losses(1, 2, 3, 4), "t2": losses(5, 5), "t3": losses(0, 0, 3, 6, 6, 6, 6, 6)}
+LATE = {"t1": losses(*[0] * 6, *[10] * 5), "t2": losses(*[100] * 5, *[6] * 10)}
+
+
+@pytest.mark.parametrize(
+    ("curves", "scope", "lowest", "highest"),
+    [
+        (CURVES, "last", "t1", "t3"),
+        (CURVES, "avg", "t1", "t2"),
+        (CURVES, "last-5-avg", "t1", "t3"),
+        (CURVES, "all", "t3", "t3"),
+        # Means of the last five: 10 against 6; of the last ten: 5 against 6; of all: 50/11 against 560/15.
+        (LATE, "last-5-avg", "t2", "t1"),
+        (LATE, "last-10-avg", "t1", "t2"),
+        (LATE, "avg", "t1", "t2"),
+        (LATE, "all", "t1", "t2"),
+    ],
+)
+def test_the_scope_says_which_value_of_a_trial_counts(grid, curves, scope, lowest, highest):
+    results = grid(curves)
+    assert results.get_best_result("loss", "min", scope).trial_id == lowest
+    assert results.get_best_result("loss", "max", scope).trial_id == highest
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("scope", ["last", "avg", "last-5-avg", "last-10-avg", "all"])
+def test_of_equally_good_trials_the_first_one_wins(grid, mode, scope):
+    results = grid({"t1": losses(2.0, 2.0), "t2": losses(2.0, 2.0), "t3": losses(2.0, 2.0)})
+    assert results.get_best_result("loss", mode, scope).trial_id == "t1"
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_values_that_are_not_finite_are_left_out(grid, bad, mode):
+    assert grid({"t1": losses(bad), "t2": losses(1.0)}).get_best_result("loss", mode).trial_id == "t2"
+
+
+@pytest.mark.parametrize(("mode", "best"), [("min", "t2"), ("max", "t3")])
+def test_without_the_filter_infinities_are_numbers_and_nan_still_loses(grid, mode, best):
+    results = grid({"t1": losses(math.nan), "t2": losses(-math.inf), "t3": losses(math.inf)})
+    assert results.get_best_result("loss", mode, filter_nan_and_inf=False).trial_id == best
+
+
+def test_without_the_filter_a_trial_with_nan_alone_is_returned(grid):
+    assert grid({"t1": losses(math.nan), "t2": []}).get_best_result("loss", "min", filter_nan_and_inf=False).trial_id == "t1"
+
+
+def test_trials_that_never_reported_the_metric_are_passed_over(grid):
+    assert grid({"t1": [{"accuracy": 0.0}], "t2": [], "t3": losses(9.0)}).get_best_result("loss", "min").trial_id == "t3"
+
+
+def test_a_failed_trial_can_be_the_best(make):
+    trials = [make.failed("t1", losses(1.0)), make.trial("t2", losses(2.0))]
+    assert ResultGrid(trials, PATH, MemoryRows({})).get_best_result("loss", "min").trial_id == "t1"
+
+
+def test_a_nested_metric_is_named_by_its_path(grid):
+    results = grid({"t1": [{"val": {"loss": 2.0}}], "t2": [{"val": {"loss": 1.0}}]})
+    assert results.get_best_result("val/loss", "min").trial_id == "t2"
+
+
+def test_the_only_trial_is_returned_unseen_where_no_metric_is_named(grid):
+    assert grid({"t1": []}).get_best_result().trial_id == "t1"
+
+
+def test_the_only_trial_is_judged_where_a_metric_is_named(grid):
+    with pytest.raises(RuntimeError, match="no trial has a finite value of 'loss'"):
+        grid({"t1": losses(math.nan)}, "loss", "min").get_best_result()
+    with pytest.raises(ValueError, match="did you mean 'loss'"):
+        grid({"t1": losses(1.0)}).get_best_result("los", "min")
+
+
+def test_a_metric_that_nobody_reported_is_refused_with_a_suggestion(grid):
+    with pytest.raises(ValueError, match="got 'los'; did you mean 'loss'"):
+        grid({"t1": losses(1.0), "t2": losses(2.0)}).get_best_result("los", "min")
+
+
+def test_a_metric_of_the_experiment_that_nobody_reported_is_no_argument_error(grid):
+    with pytest.raises(RuntimeError, match="got 'los'; did you mean 'loss'"):
+        grid({"t1": losses(1.0), "t2": losses(2.0)}, "los", "min").get_best_result()
+
+
+def test_missing_metric_mode_and_unknown_scope_are_refused(grid):
+    results = grid({"t1": losses(1.0), "t2": losses(2.0)})
+    with pytest.raises(ValueError, match="metric must be given"):
+        results.get_best_result()
+    with pytest.raises(ValueError, match="mode must be 'min' or 'max', got None"):
+        results.get_best_result("loss")
+    with pytest.raises(ValueError, match="got 'maximum'; did you mean 'max'"):
+        results.get_best_result("loss", "maximum")
+    with pytest.raises(ValueError, match="scope must be one of last, avg, last-5-avg, last-10-avg, all, got 'best'"):
+        results.get_best_result("loss", "min", "best")
+
+
+def test_no_best_because_all_failed_says_so_with_the_first_failure(make):
+    grid = ResultGrid([make.failed("t1"), make.failed("t2")], PATH, MemoryRows({}), "loss", "min")
+    with pytest.raises(RuntimeError, match="no trial reported a result; 2 of 2 ERROR; the first failure was of trial t1: ValueError: boom"):
+        grid.get_best_result()
+
+
+def test_no_best_because_there_are_no_trials_says_so():
+    with pytest.raises(RuntimeError, match="there are no trials"):
+        ResultGrid([], PATH, MemoryRows({}), "loss", "min").get_best_result()
+
+
+def test_no_best_because_all_are_nan_says_so(grid):
+    with pytest.raises(RuntimeError, match=r"no trial has a finite value of 'loss' \(scope 'last'\)"):
+        grid({"t1": losses(math.nan), "t2": losses(math.inf)}).get_best_result("loss", "min")
+
+
+def test_the_columns_of_the_data_frame_are_golden(make):
+    first = {"loss": 1.0, "timestamp": 7, "val": {"acc": 0.5}}
+    trials = [
+        make.failed("t0", config={"lr": 0.3}),
+        make.trial("t1", [first], config={"lr": 0.1, "model": {"depth": 2}}),
+        make.trial("t2", [{**first, "late": 3}], config={"lr": 0.2, "momentum": 0.9}),
+    ]
+    frame = ResultGrid(trials, PATH, MemoryRows({})).get_dataframe()
+    assert list(frame.columns) == [
+        *["loss", "timestamp", "val/acc", "training_iteration", "trial_id", "done"],
+        *["config/lr", "config/model/depth", "config/momentum"],
+        *["late", "status", "logdir"],
+    ]
+    assert frame["config/lr"].tolist() == [0.3, 0.1, 0.2]
+    assert frame["late"].isna().tolist() == [True, True, False]
+
+
+def test_every_trial_has_a_row_with_status_and_directory(make):
+    trials = [
+        make.trial("t1", losses(1.0)),
+        make.failed("t2"),
+        make.trial("t3", status=Status.PENDING, ending=None, config={"lr": 1}),
+        make.trial("t4", losses(2.0), ending=Ending.INTERRUPTED),
+    ]
+    frame = ResultGrid(trials, PATH, MemoryRows({})).get_dataframe()
+    assert frame["trial_id"].tolist() == ["t1", "t2", "t3", "t4"]
+    assert frame["status"].tolist() == ["TERMINATED", "ERROR", "PENDING", "TERMINATED"]
+    assert frame["logdir"].tolist() == [f"{PATH}/{trial_id}" for trial_id in ("t1", "t2", "t3", "t4")]
+    assert frame["done"].tolist() == [True, True, False, False]
+    assert frame["done"].dtype == bool
+
+
+def test_a_grid_without_results_still_has_a_table(make):
+    frame = ResultGrid([make.failed("t1", config={"lr": 0.1})], PATH, MemoryRows({})).get_dataframe()
+    assert list(frame.columns) == ["trial_id", "done", "config/lr", "status", "logdir"]
+    assert ResultGrid([], PATH, MemoryRows({})).get_dataframe().empty
+
+
+def test_the_data_frame_shows_last_results_by_default(grid):
+    assert grid({"t1": losses(1.0, 5.0), "t2": losses(2.0)}, "loss", "min").get_dataframe()["loss"].tolist() == [5.0, 2.0]
+
+
+@pytest.mark.parametrize(("mode", "best", "iterations"), [("min", [1.0, 2.0], [2, 1]), ("max", [5.0, 2.0], [1, 1])])
+def test_the_data_frame_shows_the_row_in_which_the_metric_was_best(grid, mode, best, iterations):
+    frame = grid({"t1": losses(5.0, 1.0, math.nan, 1.0), "t2": losses(2.0)}).get_dataframe("loss", mode)
+    assert frame["loss"].tolist() == best
+    assert frame["training_iteration"].tolist() == iterations
+    assert frame["done"].tolist() == [True, True]
+
+
+def test_a_trial_without_the_filter_metric_shows_its_last_result(grid):
+    frame = grid({"t1": losses(1.0), "t2": [{"other": 1}, {"other": 2}], "t3": []}).get_dataframe("loss", "min")
+    assert frame["other"].tolist()[1] == 2
+    assert frame["loss"].isna().tolist() == [False, True, True]
+
+
+def test_the_filter_mode_defaults_to_that_of_the_experiment(grid):
+    assert grid({"t1": losses(1.0, 5.0)}, "loss", "min").get_dataframe("loss")["loss"].tolist() == [1.0]
+
+
+def test_a_filter_that_makes_no_sense_is_refused(grid):
+    results = grid({"t1": losses(1.0)})
+    with pytest.raises(ValueError, match="did you mean 'loss'"):
+        results.get_dataframe("los", "min")
+    with pytest.raises(ValueError, match="filter_mode must be 'min' or 'max', got None"):
+        results.get_dataframe("loss")
+    with pytest.raises(ValueError, match="filter_mode='min' needs a filter_metric"):
+        results.get_dataframe(filter_mode="min")
+
+
+def test_the_table_lists_trials_and_cuts_long_grids(grid):
+    text = repr(grid({f"t{number}": losses(number / 3) for number in range(30)}, "loss", "min"))
+    assert text.startswith("ResultGrid of 30 trials, 30 terminated, 0 failed, in /experiments/one\n")
+    assert re.search(r"^trial_id +status +training_iteration +loss$", text, re.MULTILINE)
+    assert re.search(r"^t1 +TERMINATED +1 +0\.333333$", text, re.MULTILINE)
+    assert text.endswith("... and 10 more")
+    assert "t20 " not in text
+
+
+def test_metrics_of_the_best_result_are_those_of_the_trial(grid):
+    best = grid({"t1": losses(3.0), "t2": losses(1.0)}, "loss", "min").get_best_result()
+    assert best.metrics["loss"] == 1.0
+    assert best.metrics["experiment_tag"] == "tag-t2"
+    assert best.metrics["done"] is True
+    assert isinstance(best.metrics_dataframe, pd.DataFrame)
+
+
+def test_paths_and_file_systems_are_those_of_the_experiment(grid):
+    pytest.importorskip("fsspec")
+    results = grid({"t1": []})
+    assert results.experiment_path == PATH
+    assert results[0].path == f"{PATH}/t1"
+    assert "file" in results.filesystem.protocol
+    assert "file" in results[0].filesystem.protocol

@@ -1,0 +1,93 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.analysis.rows import JournalRows, MemoryRows, current
+from tuner.core.events import ResultReported, TurnEnded, WorkerStarted
+from tuner.storage.journal import Journal
+from tuner.storage.records import encode
+
+
+def rows(*iterations, attempt=1):
+    return [{"training_iteration": iteration, "attempt": attempt} for iteration in iterations]
+
+
+def test_results_come_in_the_order_of_their_iteration():
+    assert current(rows(1, 2, 3)) == rows(1, 2, 3)
+
+
+def test_what_a_retry_reports_again_supersedes_the_earlier_rows():
+    # Saved at 2, crashed after 4, went on at 3.
+    assert current(rows(1, 2, 3, 4) + rows(3, 4, 5, attempt=2)) == rows(1, 2) + rows(3, 4, 5, attempt=2)
+
+
+def test_rows_beyond_a_retry_are_gone_even_if_it_came_less_far():
+    assert current(rows(1, 2, 3, 4) + rows(2, attempt=2)) == rows(1) + rows(2, attempt=2)
+
+
+def test_a_retry_from_the_beginning_supersedes_everything():
+    assert current(rows(1, 2, 3) + rows(1, attempt=2)) == rows(1, attempt=2)
+
+
+def test_iterations_may_be_skipped():
+    assert current(rows(1, 5, 9)) == rows(1, 5, 9)
+
+
+@given(st.lists(st.integers(1, 20)))
+def test_iterations_grow_and_the_last_report_always_counts(iterations):
+    kept = [row["training_iteration"] for row in current(rows(*iterations))]
+    assert kept == sorted(set(kept))
+    assert kept[-1:] == iterations[-1:]
+
+
+def test_results_without_an_iteration_are_counted():
+    assert current([{"loss": 1}, {"loss": 2}]) == [{"loss": 1}, {"loss": 2}]
+
+
+def test_rows_in_memory_are_those_of_the_trial_and_copies():
+    reported = {"t1": rows(1, 2), "t2": rows(1)}
+    memory = MemoryRows(reported)
+    memory.of("t1")[0]["attempt"] = 9
+    assert memory.of("t1") == rows(1, 2)
+    assert memory.of("t3") == []
+
+
+def write_journal(experiment, *events):
+    with Journal(experiment, sync="process") as journal:
+        journal.append(*[encode(event, stamp=float(number)) for number, event in enumerate(events)])
+
+
+def reported(trial_id, attempt, iteration, loss):
+    return ResultReported(trial_id, attempt, {"loss": loss, "training_iteration": iteration})
+
+
+def test_rows_of_a_journal_are_told_apart_by_trial(tmp_path):
+    write_journal(
+        tmp_path, WorkerStarted("t1", 1, 99), reported("t1", 1, 1, 0.5), reported("t2", 1, 1, 0.7), TurnEnded(), reported("t1", 1, 2, 0.4)
+    )
+    rows = JournalRows(tmp_path)
+    assert [row["loss"] for row in rows.of("t1")] == [0.5, 0.4]
+    assert rows.of("t2") == [{"loss": 0.7, "training_iteration": 1}]
+    assert rows.of("t3") == []
+
+
+def test_rows_of_a_journal_are_those_of_the_latest_attempt(tmp_path):
+    retried = [
+        reported("t1", 1, 1, 0.9),
+        reported("t1", 1, 2, 0.8),
+        reported("t1", 2, 2, 0.7),
+        reported("t1", 1, 3, 0.1),
+        reported("t1", 2, 3, 0.6),
+    ]
+    write_journal(tmp_path, *retried)
+    assert [row["loss"] for row in JournalRows(tmp_path).of("t1")] == [0.9, 0.7, 0.6]
+
+
+def test_the_journal_is_not_read_before_rows_are_asked_for(tmp_path):
+    rows = JournalRows(tmp_path)
+    write_journal(tmp_path, reported("t1", 1, 1, 0.5))
+    assert len(rows.of("t1")) == 1
+
+
+def test_floats_that_are_not_finite_come_back_from_the_journal(tmp_path):
+    write_journal(tmp_path, reported("t1", 1, 1, float("inf")))
+    assert JournalRows(tmp_path).of("t1")[0]["loss"] == float("inf")

@@ -1,0 +1,516 @@
+import contextlib
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.execution.conversation import CONTINUE, PAUSE_AND_SAVE, SAVE, STOP, Script, assignment, converse
+from tuner.execution import session
+from tuner.execution.session import StopTraining, checkpoint_dir, get_checkpoint, get_context, report, run_attempt
+from tuner.storage.checkpoints import Checkpoint, read_manifest, verify
+
+
+@pytest.fixture(autouse=True)
+def _forget_the_warning():
+    session._warn_of_no_trial.cache_clear()
+
+
+# ---------------------------------------------------------------------------------------------------- reports and their answers
+
+
+def test_an_attempt_starts_reports_and_exits(tmp_path):
+    def train(config):
+        report({"loss": config["x"]})
+
+    said = converse(train, tmp_path).said
+    assert [message["kind"] for message in said] == ["started", "result", "exited"]
+    assert said[1]["metrics"]["loss"] == 1
+    assert said[1]["checkpoint"] is None
+    assert said[2] == {"kind": "exited", "outcome": "completed", "failure": None}
+
+
+def test_results_are_numbered_from_where_the_trial_stood(tmp_path):
+    def train(config):
+        for _ in range(3):
+            report({"timesteps_this_iter": 10})
+
+    results = converse(train, tmp_path, iteration=4, time_total_s=100.0, counters={"timesteps_total": 40}).results
+    assert [result["training_iteration"] for result in results] == [5, 6, 7]
+    assert [result["timesteps_total"] for result in results] == [50, 60, 70]
+    assert all(result["time_total_s"] >= 100.0 for result in results)
+
+
+@pytest.mark.parametrize("verdict", ["stop", "pause"])
+def test_a_verdict_is_raised_in_report_and_again_in_every_later_one(tmp_path, verdict):
+    cleaned = []
+
+    def train(config):
+        try:
+            report({})
+        except StopTraining:
+            cleaned.append("first")
+        try:
+            report({})
+        finally:
+            cleaned.append("second")
+
+    script = converse(train, tmp_path, {"verdict": verdict, "save": False})
+    assert cleaned == ["first", "second"]
+    assert len(script.results) == 1
+    assert script.outcome == "stopped"
+
+
+def test_a_function_that_returns_after_it_was_told_to_stop_has_stopped(tmp_path):
+    def train(config):
+        with contextlib.suppress(BaseException):  # such code exists
+            report({})
+
+    assert converse(train, tmp_path, STOP).outcome == "stopped"
+
+
+def test_a_clean_up_that_raises_after_a_stop_is_a_failure(tmp_path):
+    def train(config):
+        try:
+            report({})
+        finally:
+            raise OSError("disk full")
+
+    exit_ = converse(train, tmp_path, STOP).exit
+    assert (exit_["outcome"], exit_["failure"]["message"]) == ("failed", "disk full")
+
+
+def test_done_is_passed_along(tmp_path):
+    assert converse(lambda config: {"done": True}, tmp_path).results[0]["done"] is True
+
+
+@pytest.mark.parametrize("metrics", [None, 0.5, "loss", [1]])
+def test_report_wants_a_dictionary(tmp_path, metrics):
+    exit_ = converse(lambda config: report(metrics), tmp_path).exit
+    assert exit_["failure"]["kind"] == "TypeError"
+
+
+def test_a_refused_report_does_not_count(tmp_path):
+    def train(config):
+        with pytest.raises(ValueError, match="trial_id"):
+            report({"trial_id": 1})
+        report({})
+
+    assert [result["training_iteration"] for result in converse(train, tmp_path).results] == [1]
+
+
+def test_report_works_from_any_thread_of_the_trial(tmp_path):
+    def train(config):
+        threads = [threading.Thread(target=report, args=({"thread": number},)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    script = converse(train, tmp_path)
+    assert [result["training_iteration"] for result in script.results] == list(range(1, 9))
+    assert {result["thread"] for result in script.results} == set(range(8))
+    assert script.outcome == "completed"
+
+
+def test_reporting_after_the_end_is_an_error(tmp_path):
+    errors = []
+    goes_on, reported = threading.Event(), threading.Event()
+
+    def late():
+        goes_on.wait()
+        try:
+            report({})
+        except RuntimeError as error:
+            errors.append(str(error))
+        reported.set()
+
+    converse(lambda config: threading.Thread(target=late).start(), tmp_path)
+    goes_on.set()
+    assert reported.wait(30)
+    assert errors == ["trial t00000 is over, nothing can be reported any more; join threads before returning"]
+
+
+def test_the_end_waits_for_a_report_that_is_under_way(tmp_path):
+    asked, answered = threading.Event(), threading.Event()
+
+    class Slow(Script):
+        def receive(self):
+            asked.set()
+            answered.wait(30)
+            return super().receive()
+
+    def train(config):
+        threading.Thread(target=report, args=({},)).start()
+        asked.wait(30)
+        threading.Timer(0.0, answered.set).start()
+
+    script = Slow()
+    run_attempt(train, assignment(tmp_path), script)
+    assert script.kinds == ["started", "result", "exited"]
+
+
+def test_a_child_process_of_the_trial_does_not_speak_for_it(tmp_path, monkeypatch):
+    def train(config):
+        monkeypatch.setattr("os.getpid", lambda: -1)  # what a forked child would see
+        with pytest.raises(RuntimeError, match="child process"):
+            report({})
+
+    assert converse(train, tmp_path).kinds == ["started"]
+
+
+def test_an_answer_that_was_interrupted_is_not_taken_for_the_next_ones(tmp_path):
+    class AlarmError(Exception):
+        pass
+
+    class Interrupted(Script):
+        def receive(self):
+            if len(self.results) == 1 and not self.interrupted:
+                self.interrupted = True
+                raise AlarmError
+            return super().receive()
+
+        interrupted = False
+
+    def train(config):
+        with pytest.raises(AlarmError):
+            report({"number": 1})
+        report({"number": 2})
+        report({"number": 3})
+
+    script = Interrupted(CONTINUE, STOP)
+    run_attempt(train, assignment(tmp_path), script)
+    assert [result["number"] for result in script.results] == [1, 2]
+    assert script.outcome == "stopped"
+
+
+def test_waiting_for_the_driver_is_no_training_time(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    # The clock is bound when the class is made, so that the report itself is fast.
+    monkeypatch.setitem(session.Attempt.__init__.__globals__["AutoFill"].__init__.__kwdefaults__, "clock", lambda: now[0])
+
+    class Slow(Script):
+        def receive(self):
+            now[0] += 1000
+            return super().receive()
+
+    def train(config):
+        now[0] += 2
+        report({})
+        now[0] += 3
+        report({})
+
+    script = Slow()
+    run_attempt(train, assignment(tmp_path), script)
+    assert [result["time_this_iter_s"] for result in script.results] == [2, 3]
+    assert script.results[-1]["time_total_s"] == 5
+
+
+# ---------------------------------------------------------------------------------------------------- what functions return
+
+
+@pytest.mark.parametrize(("returned", "reported"), [({"loss": 1}, {"loss": 1}), (0.5, {"_metric": 0.5}), (2, {"_metric": 2})])
+def test_a_returned_dictionary_or_number_is_one_more_report(tmp_path, returned, reported):
+    def train(config):
+        report({})
+        return returned
+
+    results = converse(train, tmp_path).results
+    assert len(results) == 2
+    assert reported.items() <= results[-1].items()
+
+
+def test_none_is_no_report(tmp_path):
+    assert converse(lambda config: None, tmp_path).kinds == ["started", "exited"]
+
+
+def test_anything_else_that_is_returned_is_ignored_with_a_warning(tmp_path):
+    with pytest.warns(UserWarning, match="returned a object, which is no result"):
+        script = converse(lambda config: object(), tmp_path)
+    assert (script.results, script.outcome) == ([], "completed")
+
+
+def test_each_thing_a_generator_yields_is_a_report_and_what_it_returns_is_one_more(tmp_path):
+    def train(config):
+        yield {"loss": 1}
+        yield 2.0
+        return {"loss": 3}
+
+    first, second, third = converse(train, tmp_path).results
+    assert (first["loss"], second["_metric"], third["loss"]) == (1, 2.0, 3)
+
+
+def test_a_generator_that_is_stopped_cleans_up(tmp_path):
+    cleaned = []
+
+    def train(config):
+        try:
+            while True:
+                yield {}
+        finally:
+            cleaned.append(True)
+
+    script = converse(train, tmp_path, CONTINUE, STOP)
+    assert (len(script.results), script.outcome, cleaned) == (2, "stopped", [True])
+
+
+def test_a_generator_must_yield_metrics(tmp_path):
+    def train(config):
+        yield
+
+    assert converse(train, tmp_path).exit["failure"]["kind"] == "TypeError"
+
+
+def test_an_awaitable_is_a_mistake(tmp_path):
+    async def inner():
+        pass
+
+    assert "asyncio.run" in converse(lambda config: inner(), tmp_path).exit["failure"]["message"]
+
+
+# ---------------------------------------------------------------------------------------------------- ends
+
+
+class BadTextError(Exception):
+    def __str__(self):
+        raise ZeroDivisionError
+
+    __repr__ = __str__
+
+
+class BadReduceError(Exception):
+    def __init__(self, one, two):
+        self.both = one, two
+
+    def __reduce__(self):
+        raise TypeError
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("x"), "ValueError"),
+        (BadTextError(), "BadTextError"),
+        (BadReduceError(1, 2), "BadReduceError"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (GeneratorExit(), "GeneratorExit"),
+        (BaseExceptionGroup("all", [SystemExit(0)]), "BaseExceptionGroup"),
+        (StopIteration(), "StopIteration"),
+        (MemoryError(), "MemoryError"),
+        (SystemExit(3), "SystemExit"),
+        (SystemExit("no data"), "SystemExit"),
+    ],
+)
+def test_any_exception_is_one_failed_exit(tmp_path, error, kind):
+    def train(config):
+        raise error
+
+    exit_ = converse(train, tmp_path).exit
+    assert (exit_["outcome"], exit_["failure"]["kind"]) == ("failed", kind)
+
+
+def test_a_failure_tells_where(tmp_path):
+    def train(config):
+        return config["missing"]
+
+    failure = converse(train, tmp_path).exit["failure"]
+    assert failure["message"] == "'missing'"
+    assert 'return config["missing"]' in failure["traceback"]
+    assert "execution/session.py" not in failure["traceback"]
+
+
+@pytest.mark.parametrize("code", [None, 0, False])
+def test_leaving_with_code_zero_is_completion(tmp_path, code):
+    assert converse(lambda config: sys.exit(code), tmp_path).outcome == "completed"
+
+
+def test_leaving_with_another_code_is_a_failure(tmp_path):
+    assert converse(lambda config: sys.exit(7), tmp_path).exit["failure"]["message"] == "exited with code 7"
+
+
+def test_the_training_code_may_change_its_configuration(tmp_path):
+    given = assignment(tmp_path)
+    run_attempt(lambda config: config.clear(), given, Script())
+    assert given.config == {"x": 1}
+
+
+@given(
+    steps=st.lists(st.sampled_from(["report", "refused", "checkpoint"]), max_size=6),
+    num_before_stop=st.integers(0, 6),
+    verdict=st.sampled_from(["stop", "pause"]),
+)
+def test_every_conversation_keeps_its_order(tmp_path_factory, steps, num_before_stop, verdict):
+    trial_dir = tmp_path_factory.mktemp("trial")
+
+    def train(config):
+        for step in steps:
+            with checkpoint_dir() as directory:
+                try:
+                    report({"pid": 1} if step == "refused" else {}, checkpoint=Checkpoint(directory) if step == "checkpoint" else None)
+                except ValueError:
+                    assert step == "refused"
+
+    script = converse(train, trial_dir, *[CONTINUE] * num_before_stop, {"verdict": verdict, "save": False})
+    num_reports = sum(step != "refused" for step in steps)
+    assert script.kinds == ["started", *["result"] * min(num_reports, num_before_stop + 1), "exited"]
+    assert script.outcome == ("stopped" if num_reports > num_before_stop else "completed")
+    checkpoints = [message["checkpoint"]["index"] for message in script.said if message.get("checkpoint")]
+    assert checkpoints == list(range(len(checkpoints)))
+    assert sorted(path.name for path in trial_dir.iterdir()) == [f"checkpoint_{index:06d}" for index in checkpoints]
+
+
+# ---------------------------------------------------------------------------------------------------- checkpoints of functions
+
+
+def write(directory, text="weights"):
+    Path(directory).mkdir(exist_ok=True)
+    Path(directory, "file").write_text(text, encoding="utf-8")
+    return Checkpoint.from_directory(directory)
+
+
+def test_a_reported_checkpoint_is_copied_and_the_original_may_go(tmp_path):
+    source, trial_dir = tmp_path / "source", tmp_path / "trial"
+    trial_dir.mkdir()
+
+    def train(config):
+        report({"timesteps_this_iter": 5}, checkpoint=write(source))
+        assert (source / "file").read_text() == "weights"
+
+    script = converse(train, trial_dir, next_checkpoint=3, iteration=6)
+    (result,) = [message for message in script.said if message["kind"] == "result"]
+    assert result["checkpoint"].items() >= {"index": 3, "iteration": 7, "counters": {"timesteps_total": 5}}.items()
+    assert result["checkpoint"]["time_total_s"] == result["metrics"]["time_total_s"]
+    assert (result["metrics"]["checkpoint_dir_name"], result["metrics"]["should_checkpoint"]) == ("checkpoint_000003", True)
+    verify(trial_dir / "checkpoint_000003")
+    manifest = read_manifest(trial_dir / "checkpoint_000003")
+    assert (manifest.trial_id, manifest.attempt, manifest.iteration) == ("t00000", 1, 7)
+    assert manifest.metrics == result["metrics"]
+
+
+def test_rows_without_a_checkpoint_name_none(tmp_path):
+    def train(config):
+        for number in range(4):
+            report({}, checkpoint=write(tmp_path / "source") if number % 2 else None)
+
+    names = [result["checkpoint_dir_name"] for result in converse(train, tmp_path).results]
+    assert names == [None, "checkpoint_000000", None, "checkpoint_000001"]
+
+
+def test_a_lent_directory_is_committed_by_a_rename(tmp_path):
+    inodes = []
+
+    def train(config):
+        with checkpoint_dir() as directory:
+            checkpoint = write(directory)
+            inodes.append(Path(directory, "file").stat().st_ino)
+            report({}, checkpoint=checkpoint)
+            assert not Path(directory).exists()
+
+    converse(train, tmp_path)
+    assert inodes == [(tmp_path / "checkpoint_000000" / "file").stat().st_ino]
+
+
+def test_a_lent_directory_that_is_not_reported_is_deleted(tmp_path):
+    def train(config):
+        with checkpoint_dir() as directory:
+            write(directory)
+            raise ZeroDivisionError
+
+    assert converse(train, tmp_path).outcome == "failed"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("checkpoint", ["/a/path", {}, 3])
+def test_only_a_checkpoint_can_be_reported_as_one(tmp_path, checkpoint):
+    failure = converse(lambda config: report({}, checkpoint=checkpoint), tmp_path).exit["failure"]
+    assert failure["kind"] == "TypeError"
+    assert "Checkpoint.from_directory" in failure["message"]
+
+
+def test_a_missing_checkpoint_directory_is_named_and_nothing_is_reported(tmp_path):
+    def train(config):
+        with pytest.raises(FileNotFoundError, match="gone"):
+            report({}, checkpoint=Checkpoint(tmp_path / "gone"))
+        report({}, checkpoint=write(tmp_path / "there"))
+
+    script = converse(train, tmp_path)
+    assert [(result["training_iteration"], result["checkpoint_dir_name"]) for result in script.results] == [(1, "checkpoint_000000")]
+
+
+def test_get_checkpoint_is_the_one_to_continue_from_then_the_latest(tmp_path):
+    seen = []
+
+    def train(config):
+        seen.append(get_checkpoint())
+        report({}, checkpoint=write(tmp_path / "new"))
+        seen.append(get_checkpoint())
+
+    converse(train, tmp_path, checkpoint_dir=str(tmp_path / "donor"))
+    assert seen == [Checkpoint(tmp_path / "donor"), Checkpoint(tmp_path / "checkpoint_000000")]
+
+
+def test_a_fresh_trial_has_no_checkpoint(tmp_path):
+    seen = []
+    converse(lambda config: seen.append(get_checkpoint()), tmp_path)
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("answer", [SAVE, PAUSE_AND_SAVE])
+def test_a_function_that_is_asked_to_save_says_that_it_cannot(tmp_path, answer):
+    script = converse(lambda config: report({}), tmp_path, answer)
+    assert script.kinds == ["started", "result", "save_failed", "exited"]
+
+
+# ---------------------------------------------------------------------------------------------------- context, and life outside a trial
+
+
+def test_the_context_tells_about_the_trial(tmp_path):
+    seen = []
+
+    def train(config):
+        context = get_context()
+        seen.append((
+            context.get_trial_id(), context.get_trial_name(), context.get_trial_dir(), context.get_trial_resources(),
+            context.get_experiment_name(), context.get_seed(),
+            context.get_world_size(), context.get_world_rank(), context.get_local_rank(), context.get_local_world_size(),
+            context.get_node_rank(),
+        ))  # fmt: skip
+
+    converse(train, tmp_path)
+    assert seen == [("t00000", "train_t00000", str(tmp_path), {"cpu": 1.0}, "exp", 42, 1, 0, 0, 1, 0)]
+
+
+def test_outside_a_trial_report_warns_once_and_does_nothing():
+    with pytest.warns(UserWarning, match="outside a trial"):
+        report({"loss": 1})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report({"loss": 1})
+
+
+def test_outside_a_trial_there_is_no_checkpoint_and_no_context():
+    assert get_checkpoint() is None
+    with pytest.raises(RuntimeError, match="outside a trial; call it in the function"):
+        get_context()
+
+
+def test_outside_a_trial_a_checkpoint_directory_is_temporary():
+    with checkpoint_dir() as directory:
+        write(directory)
+    assert not Path(directory).exists()
+
+
+def test_after_its_end_the_trial_is_gone_from_the_thread(tmp_path):
+    converse(lambda config: None, tmp_path)
+    assert get_checkpoint() is None
+
+
+def test_the_working_directory_stays(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    converse(lambda config: seen.append(Path.cwd()), tmp_path / "elsewhere")
+    assert seen == [tmp_path]

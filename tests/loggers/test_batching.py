@@ -1,0 +1,112 @@
+"""The queue between hooks and files."""
+
+import logging
+import threading
+
+import pytest
+
+from tuner.loggers.batching import BatchWriter, Sink
+
+
+class Memory(Sink):
+    """Keeps what is written; fails as often as it is told to."""
+
+    def __init__(self, failures=()):
+        self.batches = []
+        self.errors = []
+        self.failures = list(failures)
+        self.kept = []
+
+    def write(self, entries, pace):
+        self.kept += pace(entries)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.batches.append(self.kept)
+        self.kept = []
+
+    def fail(self, error):
+        self.errors.append(error)
+
+
+def test_entries_reach_their_sink_in_order_and_each_sink_gets_its_own():
+    writer, left, right = BatchWriter(period_s=1e6), Memory(), Memory()
+    for number in range(5):
+        writer.add(left, number)
+        writer.add(right, -number)
+    writer.close()
+    assert [entry for batch in left.batches for entry in batch] == [0, 1, 2, 3, 4]
+    assert [entry for batch in right.batches for entry in batch] == [0, -1, -2, -3, -4]
+
+
+def test_nothing_is_written_by_add_below_the_capacity_and_everything_at_it():
+    writer, sink = BatchWriter(period_s=1e6, capacity=10), Memory()
+    for number in range(9):
+        writer.add(sink, number)
+    assert not sink.batches
+    assert writer.num_waiting == 9
+    writer.add(sink, 9)
+    assert sink.batches == [list(range(10))]
+    assert writer.num_waiting == 0
+    writer.close()
+
+
+def test_at_the_capacity_a_caller_writes_a_part_only_so_that_it_is_not_kept_long(monkeypatch):
+    monkeypatch.setattr("tuner.loggers.batching._BATCH", 4)
+    writer, sink = BatchWriter(period_s=1e6, capacity=10), Memory()
+    for number in range(10):
+        writer.add(sink, number)
+    assert sink.batches == [[0, 1, 2, 3]]
+    writer.close()
+    assert [entry for batch in sink.batches for entry in batch] == list(range(10))
+
+
+def test_reaching_the_early_mark_wakes_the_thread():
+    writer, sink = BatchWriter(period_s=1e6, wake_at=3), Memory()
+    has_written = threading.Event()
+    sink.batches = type("Batches", (list,), {"append": lambda self, batch: has_written.set()})()
+    for number in range(3):
+        writer.add(sink, number)
+    assert has_written.wait(30)
+    writer.close()
+
+
+def test_close_ends_the_thread_and_a_later_add_starts_it_anew():
+    def logger_threads():
+        return [thread for thread in threading.enumerate() if thread is writer._thread]
+
+    writer, sink = BatchWriter(period_s=1e6), Memory()
+    writer.add(sink, 1)
+    assert logger_threads()
+    writer.close()
+    assert not logger_threads()
+    writer.add(sink, 2)
+    writer.close()
+    assert sink.batches == [[1], [2]]
+
+
+def test_a_sink_that_the_system_refuses_is_tried_again_and_reported_once(caplog):
+    writer, sink = BatchWriter(period_s=1e6), Memory([OSError("no space"), OSError("no space")])
+    with caplog.at_level(logging.WARNING, "tuner"):
+        for number in range(3):
+            writer.add(sink, number)
+            writer.flush()
+    assert sink.batches == [[0, 1, 2]]
+    assert [record.getMessage().count("no space") for record in caplog.records] == [1]
+    writer.close()
+
+
+def test_close_raises_if_a_sink_stays_behind():
+    writer, sink = BatchWriter(period_s=1e6), Memory([OSError("no space")] * 3)
+    writer.add(sink, 1)
+    writer.flush()
+    with pytest.raises(OSError, match="1 log files are incomplete"):
+        writer.close()
+
+
+def test_a_defect_goes_to_the_sink_that_has_it_and_the_others_are_written():
+    writer, broken, sound = BatchWriter(period_s=1e6), Memory([RuntimeError("broken")]), Memory()
+    writer.add(broken, 1)
+    writer.add(sound, 2)
+    writer.close()
+    assert [str(error) for error in broken.errors] == ["broken"]
+    assert sound.batches == [[2]]

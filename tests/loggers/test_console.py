@@ -1,0 +1,341 @@
+"""What is shown, where, and that nothing is where nothing is wanted."""
+
+import io
+import logging
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from tuner.core.progress import Progress
+from tuner.core.trial import Ending, Failure, Status, Trial
+from tuner.loggers.console import Console
+from tuner.loggers.console_view import best_line, headline, live_lines, status_line, summary_lines, table
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07"
+
+
+def trial_at(number, status=Status.RUNNING, ending=None, **config):
+    trial = Trial(f"t{number:05d}", {"lr": 0.001 * (number + 1), "act": "relu", "data": "x", **config}, {"cpu": 1.0})
+    trial.local_path = f"/results/cifar/{trial.trial_id}"
+    trial.attempt, trial.status, trial.ending = 1, status, ending
+    trial.last_result = {"val": {"loss": 0.5 - number / 100}, "acc": 0.5, "training_iteration": number + 1, "time_total_s": 101.0}
+    trial.summarise({"val/loss": 0.4 - number / 100})
+    return trial
+
+
+@pytest.fixture
+def trials():
+    running = [trial_at(number) for number in range(3)]
+    stopped = [trial_at(number, Status.TERMINATED, Ending.STOPPED_EARLY) for number in range(3, 9)]
+    failed = trial_at(9, Status.ERROR, Ending.FAILED)
+    failed.failures = [Failure("ValueError", "exploded", "Traceback")]
+    return [*running, *stopped, failed]
+
+
+@pytest.fixture
+def progress(trials):
+    return Progress(
+        name="cifar",
+        metric="val/loss",
+        mode="min",
+        num_trials_by_status={Status.RUNNING: 3, Status.TERMINATED: 6, Status.ERROR: 1, Status.PAUSED: 2},
+        num_stopped_early=4,
+        num_total=20,
+        num_finished=7,
+        elapsed_s=700.0,
+        used={"cpu": 3.0, "gpu": 0.0},
+        capacity={"cpu": 8.0, "gpu": 0.0},
+        best=trials[8],
+        best_value=0.42,
+        best_result=trials[8].last_result,
+        running=trials[:3],
+        leaders=trials[8:2:-1],
+        waiting_for="a free GPU",
+        num_errors=1,
+    )
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def console_on(stream, progress, **settings):
+    settings = {"is_terminal": False, "width": 100, "clock": Clock(), **settings}
+    console = Console(lambda: progress, stream=stream, **settings)
+    console.setup(experiment_path=Path("/results/cifar"))
+    return console, settings["clock"]
+
+
+def test_golden_view_on_120_columns(progress):
+    assert "\n".join(live_lines(progress, 120)) == (
+        "cifar  min val/loss  ━━━━━━━─────────────  7/20 trials  21m40s left  11m40s elapsed\n"
+        "best 0.42  t00008  iter 9  lr=0.009\n"
+        "running 3  paused 2  done 2  stopped early 4  failed 1  CPU 3/8  waiting for a free GPU\n"
+        "trial   state          iter  val/loss  best  acc  lr     time\n"
+        "t00000  running        1     0.5       0.4   0.5  0.001  1m41s\n"
+        "t00001  running        2     0.49      0.39  0.5  0.002  1m41s\n"
+        "t00002  running        3     0.48      0.38  0.5  0.003  1m41s\n"
+        "t00008  stopped early  9     0.42      0.32  0.5  0.009  1m41s\n"
+        "t00007  stopped early  8     0.43      0.33  0.5  0.008  1m41s\n"
+        "t00006  stopped early  7     0.44      0.34  0.5  0.007  1m41s\n"
+        "t00005  stopped early  6     0.45      0.35  0.5  0.006  1m41s\n"
+        "t00004  stopped early  5     0.46      0.36  0.5  0.005  1m41s"
+    )
+
+
+def test_golden_summary(progress, trials):
+    assert "\n".join(summary_lines(progress, trials, Path("/results/cifar"), 80)) == (
+        "cifar: 7/20 trials in 11m40s  running 3  paused 2  done 2  stopped early 4  failed 1\n"
+        "best val/loss 0.42 (min), t00008, iteration 9\n"
+        "  lr    0.009\n"
+        "  act   relu\n"
+        "  data  x\n"
+        "trial   state          iter  val/loss  best  acc  lr     time\n"
+        "t00008  stopped early  9     0.42      0.32  0.5  0.009  1m41s\n"
+        "t00007  stopped early  8     0.43      0.33  0.5  0.008  1m41s\n"
+        "t00006  stopped early  7     0.44      0.34  0.5  0.007  1m41s\n"
+        "t00005  stopped early  6     0.45      0.35  0.5  0.006  1m41s\n"
+        "t00004  stopped early  5     0.46      0.36  0.5  0.005  1m41s\n"
+        "t00009  ValueError: exploded  /results/cifar/t00009/error.txt\n"
+        "results in /results/cifar"
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal_and_none_steers_it(progress, width):
+    for trial in progress.leaders:
+        trial.config = {**trial.config, f"名前{HOSTILE}": f"{trial.trial_id}{HOSTILE}\n" * 9}
+        trial.last_result[HOSTILE] = 1.0
+    hostile = replace(progress, name=f"cifar{HOSTILE}\n" * 9, metric="val/loss", waiting_for=HOSTILE)
+    for line in live_lines(hostile, width):
+        assert cell_len(line) <= width
+        assert line.isprintable()
+
+
+@pytest.mark.parametrize("make", [headline, best_line, status_line])
+def test_user_text_is_printed_with_control_characters_written_out(progress, make):
+    progress.best.config = {"name": HOSTILE, "lr": 3}
+    assert make(replace(progress, name=HOSTILE)).isprintable()
+
+
+def test_a_narrow_table_gives_up_other_metrics_first_then_parameters_and_never_the_metric(progress):
+    def titles(width):
+        return table(progress.leaders, progress, width)[0].split()
+
+    assert titles(120) == ["trial", "state", "iter", "val/loss", "best", "acc", "lr", "time"]
+    assert titles(58) == ["trial", "state", "iter", "val/loss", "best", "lr", "time"]
+    assert titles(50) == ["trial", "state", "iter", "val/loss", "best", "time"]
+    assert titles(10) == ["trial", "state", "iter", "val/loss"]
+
+
+def test_parameters_that_do_not_differ_have_no_column(progress):
+    (heading, *_) = table(progress.leaders, progress, 200)
+    assert "data" not in heading
+    assert "act" not in heading
+
+
+def test_at_most_three_other_metrics_are_shown(progress):
+    for trial in progress.leaders:
+        trial.last_result.update(dict.fromkeys("bcdef", 1.0))
+    assert table(progress.leaders, progress, 200)[0].split() == [
+        "trial",
+        "state",
+        "iter",
+        "val/loss",
+        "best",
+        "acc",
+        "b",
+        "c",
+        "lr",
+        "time",
+    ]
+
+
+def test_the_table_lists_running_trials_first_and_at_most_25(progress):
+    crowd = replace(progress, running=[trial_at(number) for number in range(100)])
+    assert len(live_lines(crowd, 80)) == 3 + 1 + 25
+    assert len(live_lines(crowd, 80, max_rows=4)) == 3 + 1 + 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "fraction", "remaining_s"),
+    [
+        ({"num_total": 100, "num_finished": 50}, 0.5, 700.0),
+        ({"num_total": 100, "num_finished": 2}, 0.02, None),
+        ({"num_total": None}, None, None),
+        ({"num_total": None, "time_budget_s": 1000.0}, 0.7, 300.0),
+        ({"num_total": 100, "num_finished": 50, "time_budget_s": 800.0}, 0.5, 100.0),
+        ({"num_total": 100, "num_finished": 0, "time_budget_s": 600.0}, 0.0, 0.0),
+    ],
+)
+def test_the_time_left_follows_the_pace_and_the_budget(progress, settings, fraction, remaining_s):
+    now = replace(progress, **settings)
+    assert now.fraction == fraction
+    assert now.remaining_s == remaining_s
+
+
+def test_before_the_first_result_there_is_no_best(progress, trials):
+    fresh = Progress(name="cifar", metric="loss", mode="min", num_total=4)
+    assert best_line(fresh) == ""
+    assert live_lines(fresh, 80) == ["cifar  min loss  ────────────────────  0/4 trials  ? left  0s elapsed"]
+    assert summary_lines(fresh, [], None, 80) == ["cifar: 0/4 trials in 0s"]
+
+
+def everything_that_can_happen(console, clock, trials):
+    failed = trials[-1]
+    console.on_step_end(1, trials)
+    console.on_trial_recover(2, trials, failed)
+    console.on_trial_error(3, trials, failed)
+    console.on_trial_complete(4, trials, trials[4])
+    console.print_notice("restored 7 trials")
+    logging.getLogger("tuner").warning("something is odd")
+    clock.now += 3600
+    console.on_step_end(5, trials)
+    console.on_experiment_end(trials)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_verbose_0_prints_nothing_whatever_happens(progress, trials, capfd, is_terminal):
+    stream = io.StringIO()
+    console, clock = console_on(stream, progress, verbose=0, is_terminal=is_terminal)
+    everything_that_can_happen(console, clock, trials)
+    assert stream.getvalue() == ""
+    assert capfd.readouterr() == ("", "")
+    assert console.refresh_period_s is None
+
+
+def test_verbose_0_keeps_warnings_off_the_standard_error_of_a_bare_script():
+    code = (
+        "import logging\n"
+        "from tuner.core.progress import Progress\n"
+        "from tuner.loggers.console import Console\n"
+        "console = Console(lambda: Progress('x'), verbose=0)\n"
+        "console.setup()\n"
+        "logging.getLogger('tuner').warning('something is odd')\n"
+        "console.on_experiment_end(trials=[])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[2])  # noqa: S603  (our own code)
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+
+def test_plain_output_is_a_line_per_lead_failure_and_tenth(progress, trials):
+    stream = io.StringIO()
+    console, clock = console_on(stream, progress)
+    for _ in range(5):
+        console.on_step_end(1, trials)
+        clock.now += 1
+    console.on_trial_error(2, trials, trials[-1])
+    console.on_trial_complete(2, trials, trials[4])
+    assert stream.getvalue().splitlines() == [
+        "new best 0.42  t00008  iter 9  lr=0.009",
+        status_line(progress),
+        "t00009 failed in attempt 1, giving up: ValueError: exploded  /results/cifar/t00009/error.txt",
+    ]
+    clock.now += 30
+    console.on_step_end(1, trials)
+    assert stream.getvalue().splitlines()[3:] == [status_line(progress)]
+
+
+def test_the_progress_is_asked_for_twice_a_second_at_most(progress, trials):
+    asked = []
+    clock = Clock()
+    console = Console(lambda: asked.append(1) or progress, stream=io.StringIO(), is_terminal=False, clock=clock)
+    for _ in range(100):
+        clock.now += 0.01
+        console.on_step_end(1, trials)
+    assert len(asked) == 2
+
+
+def test_a_flood_of_failures_is_only_counted_after_ten(progress, trials):
+    stream = io.StringIO()
+    console, _ = console_on(stream, progress)
+    for _ in range(50):
+        console.on_trial_error(1, trials, trials[-1])
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 11
+    assert lines[-1] == "further failures are only counted"
+
+
+def test_verbose_2_tells_how_each_trial_ended(progress, trials):
+    stream = io.StringIO()
+    console, _ = console_on(stream, progress, verbose=2)
+    console.on_trial_complete(1, trials, trials[4])
+    assert stream.getvalue() == "t00004  stopped early  iter 5  val/loss 0.46  1m41s\n"
+
+
+@pytest.mark.parametrize("verbose", [-1, 3, None])
+def test_other_degrees_of_verbosity_are_refused(progress, verbose):
+    with pytest.raises(ValueError, match="verbose must be 0"):
+        Console(lambda: progress, verbose=verbose)
+
+
+def test_on_a_terminal_the_table_is_redrawn_in_place_and_gives_way_to_the_summary(progress, trials):
+    stream = io.StringIO()
+    console, clock = console_on(stream, progress, is_terminal=True)
+    console.on_step_end(1, trials)
+    clock.now += 1
+    console.on_step_end(2, trials)
+    drawn = stream.getvalue()
+    assert drawn.count("stopped early 4") == 2
+    assert "\x1b[1A" in drawn
+    console.on_experiment_end(trials)
+    rest = stream.getvalue()[len(drawn) :]
+    assert "\x1b[?25h" in rest
+    assert rest.endswith("\n".join(summary_lines(progress, trials, Path("/results/cifar"), 100)) + "\n")
+
+
+def test_lines_of_text_appear_above_the_live_table_unchanged(progress, trials):
+    stream = io.StringIO()
+    console, _ = console_on(stream, progress, is_terminal=True)
+    console.on_step_end(1, trials)
+    console.print_notice(f"[bold]not markup[/bold] {'x' * 150}")
+    console.close()
+    assert f"[bold]not markup[/bold] {'x' * 150}" in stream.getvalue()
+
+
+def test_a_defect_while_drawing_gives_the_terminal_back(progress, trials):
+    stream = io.StringIO()
+    answers = [progress]
+    clock = Clock()
+    console = Console(answers.pop, stream=stream, is_terminal=True, width=80, clock=clock)
+    console.on_step_end(1, trials)
+    clock.now += 1
+    with pytest.raises(IndexError):
+        console.on_step_end(2, trials)
+    assert "\x1b[?25l" in stream.getvalue()
+    assert "\x1b[?25h" in stream.getvalue()
+
+
+def test_warnings_of_the_engine_are_shown_if_nobody_else_shows_them(progress, monkeypatch):
+    logger = logging.getLogger("tuner")
+    monkeypatch.setattr(logger, "propagate", False)
+    stream = io.StringIO()
+    console, _ = console_on(stream, progress)
+    logger.warning("callback %s is switched off%s", "Mine", HOSTILE)
+    console.close()
+    logger.warning("after the end")
+    assert stream.getvalue().startswith("callback Mine is switched off\\x1b")
+    assert "after the end" not in stream.getvalue()
+
+
+def test_characters_that_the_stream_cannot_encode_are_replaced(progress):
+    raw = io.BytesIO()
+    console, _ = console_on(io.TextIOWrapper(raw, encoding="ascii", write_through=True), progress)
+    console.print_notice("ünï")
+    assert raw.getvalue() == b"?n?\n"
+
+
+def test_a_notice_of_several_lines_stays_several_lines(progress):
+    stream = io.StringIO()
+    console, _ = console_on(stream, progress)
+    console.print_notice("one\ntwo\x07")
+    assert re.fullmatch(r"one\ntwo\\x07\n", stream.getvalue())

@@ -1,0 +1,253 @@
+"""Event files, as TensorBoard itself reads them."""
+
+import logging
+import math
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams.api_pb2 import Status as SessionStatus
+
+from searchers.space import grid_search, sample_from, uniform
+from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.loggers.event_file import records
+from tuner.loggers.tensorboard_logger import TBXLoggerCallback, searched_names
+
+
+@pytest.fixture
+def logger(idle_writer):
+    logger = TBXLoggerCallback(idle_writer)
+    logger.setup(metric="loss", mode="min", space={"lr": uniform(0, 1), "net": {"width": grid_search([1, 2])}, "data": "x"})
+    return logger
+
+
+def read(trial):
+    accumulator = EventAccumulator(trial.local_path)
+    accumulator.Reload()
+    return accumulator
+
+
+def curve(trial, tag):
+    return [(event.step, round(event.value, 4)) for event in read(trial).Scalars(tag)]
+
+
+def hparams(trial, tag):
+    return read(trial).summary_metadata[tag].plugin_data.content
+
+
+def finish(logger, trial, *, failed=False):
+    trial.status, trial.ending = (Status.ERROR, Ending.FAILED) if failed else (Status.TERMINATED, Ending.COMPLETED)
+    logger.log_trial_end(trial, failed=failed)
+    logger.on_experiment_end(trials=[trial])
+
+
+def test_curves_have_the_users_names_and_the_training_iteration_as_step(logger, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    for iteration in (1, 2):
+        extra = {"val": {"acc": iteration / 10}, "is_good": True, "time_total_s": 1.5, "timestamp": 17, "pid": 4}
+        logger.log_trial_result(iteration, trial, report(trial, iteration, loss=1 / iteration, **extra))
+    finish(logger, trial)
+    assert sorted(read(trial).Tags()["scalars"]) == ["is_good", "loss", "time_total_s", "val/acc"]
+    assert curve(trial, "loss") == [(1, 1.0), (2, 0.5)]
+    assert curve(trial, "val/acc") == [(1, 0.1), (2, 0.2)]
+
+
+def test_what_is_no_number_is_left_out_and_huge_ones_are_infinite(logger, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    odd = {"nan": math.nan, "text": "x", "list": [1], "none": None, "f32": np.float32(0.5), "huge": 10**400, "inf": -math.inf}
+    logger.log_trial_result(1, trial, report(trial, 1, loss=1.0, **odd))
+    finish(logger, trial)
+    assert sorted(read(trial).Tags()["scalars"]) == ["f32", "huge", "inf", "loss"]
+    assert curve(trial, "huge") == [(1, math.inf)]
+    assert curve(trial, "inf") == [(1, -math.inf)]
+
+
+def test_timesteps_are_the_step_where_they_are_counted(logger, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1, loss=1.0, timesteps_total=100))
+    finish(logger, trial)
+    assert curve(trial, "loss") == [(100, 1.0)]
+    assert curve(trial, "training_iteration") == [(100, 1.0)]
+
+
+def test_hyperparameters_are_there_from_the_start_and_only_the_searched_ones(logger, make_trial):
+    trial = make_trial(lr=0.1, net={"width": 2}, data="x")
+    logger.log_trial_start(trial)
+    logger._writer.flush()
+    start = metadata.parse_session_start_info_plugin_data(hparams(trial, metadata.SESSION_START_INFO_TAG))
+    assert {name: value.number_value for name, value in start.hparams.items()} == {"lr": 0.1, "net/width": 2.0}
+    experiment = metadata.parse_experiment_plugin_data(hparams(trial, metadata.EXPERIMENT_TAG))
+    assert [info.name for info in experiment.hparam_infos] == ["lr", "net/width"]
+    assert [info.name.tag for info in experiment.metric_infos] == ["loss"]
+    assert metadata.SESSION_END_INFO_TAG not in read(trial).summary_metadata
+    logger.on_experiment_end(trials=[])
+
+
+def test_without_a_space_all_hyperparameters_are_shown_with_their_types(idle_writer, make_trial):
+    logger = TBXLoggerCallback(idle_writer)
+    logger.setup()
+    trial = make_trial(flag=True, act="relu", n=3, layers=[1, 2], nothing=None, limit=math.inf)
+    logger.log_trial_start(trial)
+    logger.on_experiment_end(trials=[])
+    start = metadata.parse_session_start_info_plugin_data(hparams(trial, metadata.SESSION_START_INFO_TAG))
+    shown = {name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()}
+    assert shown == {"flag": True, "act": "relu", "n": 3.0, "layers": "[1, 2]", "nothing": "null", "limit": "Infinity"}
+
+
+@pytest.mark.parametrize(("failed", "expected"), [(False, SessionStatus.STATUS_SUCCESS), (True, SessionStatus.STATUS_FAILURE)])
+def test_the_end_says_how_the_trial_ended(logger, make_trial, failed, expected):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    finish(logger, trial, failed=failed)
+    end = metadata.parse_session_end_info_plugin_data(hparams(trial, metadata.SESSION_END_INFO_TAG))
+    assert end.status == expected
+
+
+def test_an_interrupted_trial_has_no_end(logger, make_trial):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    trial.status, trial.ending = Status.TERMINATED, Ending.INTERRUPTED
+    logger.log_trial_end(trial)
+    logger.on_experiment_end(trials=[])
+    assert metadata.SESSION_END_INFO_TAG not in read(trial).summary_metadata
+
+
+def test_a_retry_goes_on_in_the_same_file_and_replaces_what_it_reports_again(logger, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    for iteration in range(1, 6):
+        logger.log_trial_result(iteration, trial, report(trial, iteration, loss=iteration))
+    logger.log_trial_end(trial, failed=True)
+    trial.attempt, trial.resumed_iteration = 2, 3
+    logger.log_trial_start(trial)
+    logger.log_trial_result(4, trial, report(trial, 4, loss=40))
+    finish(logger, trial)
+    assert len(list(Path(trial.local_path).glob("events.*"))) == 1
+    assert curve(trial, "loss") == [(1, 1), (2, 2), (3, 3), (4, 40)]
+    end = metadata.parse_session_end_info_plugin_data(hparams(trial, metadata.SESSION_END_INFO_TAG))
+    assert end.status == SessionStatus.STATUS_SUCCESS
+
+
+def test_a_retry_from_the_beginning_replaces_everything_but_the_hyperparameters(logger, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1, loss=1, old=1))
+    trial.attempt = 2
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1, loss=10))
+    finish(logger, trial)
+    assert curve(trial, "loss") == [(1, 10)]
+    assert metadata.SESSION_START_INFO_TAG in read(trial).summary_metadata
+
+
+@pytest.mark.parametrize("torn", [b"", b"\x10", b"\x10" + b"\0" * 20])
+@pytest.mark.parametrize("steps", [{}, {"timesteps_total": 100}])
+def test_a_new_driver_goes_on_in_the_old_file_even_if_that_is_torn(make_trial, report, torn, steps):
+    def steps_at(iteration):
+        return {name: value * iteration for name, value in steps.items()}
+
+    trial = make_trial()
+    first = TBXLoggerCallback()
+    first.log_trial_start(trial)
+    for iteration in (1, 2, 3):
+        first.log_trial_result(iteration, trial, report(trial, iteration, loss=iteration, **steps_at(iteration)))
+    finish(first, trial, failed=True)
+    (path,) = Path(trial.local_path).glob("events.*")
+    with path.open("ab") as file:
+        file.write(torn)
+    trial.status, trial.ending, trial.attempt, trial.resumed_iteration = Status.RUNNING, None, 2, 2
+    trial.checkpoints = [CheckpointRecord(0, 2, counters=steps_at(2))]
+    second = TBXLoggerCallback()
+    second.log_trial_start(trial)
+    second.log_trial_result(3, trial, report(trial, 3, loss=30, **steps_at(3)))
+    finish(second, trial)
+    assert list(Path(trial.local_path).glob("events.*")) == [path]
+    unit = steps.get("timesteps_total", 1)
+    assert curve(trial, "loss") == [(unit, 1), (2 * unit, 2), (3 * unit, 30)]
+    end = metadata.parse_session_end_info_plugin_data(hparams(trial, metadata.SESSION_END_INFO_TAG))
+    assert end.status == SessionStatus.STATUS_SUCCESS
+
+
+def test_a_first_attempt_removes_what_an_earlier_one_of_that_name_left(logger, make_trial, report):
+    trial = make_trial()
+    stale = Path(trial.local_path) / "events.out.tfevents.0000000001.elsewhere"
+    stale.parent.mkdir()
+    stale.write_bytes(b"stale")
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1, loss=1))
+    finish(logger, trial)
+    assert not stale.exists()
+    assert curve(trial, "loss") == [(1, 1)]
+
+
+def test_a_trial_that_never_started_leaves_no_file(logger, make_trial):
+    trial = make_trial()
+    finish(logger, trial)
+    assert not list(Path(trial.local_path).glob("*"))
+
+
+def test_no_thread_and_no_open_file_per_trial(logger, make_trial, report):
+    num_threads = threading.active_count()
+    num_files = len(list(Path("/proc/self/fd").iterdir()))
+    for number in range(50):
+        trial = make_trial(f"t{number:05d}")
+        logger.log_trial_start(trial)
+        logger.log_trial_result(1, trial, report(trial, 1, loss=1))
+    logger._writer.flush()
+    assert threading.active_count() == num_threads + 1
+    assert len(list(Path("/proc/self/fd").iterdir())) == num_files
+    logger.on_experiment_end(trials=[])
+
+
+def test_records_end_where_the_file_is_torn(logger, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1, loss=1))
+    logger.on_experiment_end(trials=[])
+    data = next(Path(trial.local_path).glob("events.*")).read_bytes()
+    whole = list(records(data))
+    assert b"".join(whole) == data
+    for cut in range(len(data)):
+        kept = list(records(data[:cut]))
+        assert kept == whole[: len(kept)]
+        assert len(b"".join(kept)) <= cut < len(b"".join(whole[: len(kept) + 1]))
+
+
+def test_searched_names_are_those_of_words_and_of_lists_that_hold_one():
+    space = {"a": uniform(0, 1), "b": 3, "c": {"d": grid_search([1]), "e": sample_from(lambda: 3)}, "f": "text", "g": [1, uniform(0, 1)]}
+    assert list(searched_names(space)) == ["a", "c/d", "c/e", "g"]
+
+
+def test_without_tensorboardx_there_is_one_notice_and_no_file(idle_writer, make_trial, report, monkeypatch, caplog):
+    def missing(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr("tuner.loggers.event_file.import_without_torch", missing)
+    logger, trial = TBXLoggerCallback(idle_writer), make_trial()
+    with caplog.at_level(logging.WARNING, "tuner"):
+        logger.setup()
+        logger.log_trial_start(trial)
+        logger.log_trial_result(1, trial, report(trial, 1, loss=1))
+        finish(logger, trial)
+    assert [record.getMessage().count("pip install tensorboardX") for record in caplog.records] == [1]
+    assert not Path(trial.local_path).exists()
+
+
+def test_torch_is_not_imported_and_can_be_imported_afterwards():
+    code = (
+        "import sys\n"
+        "from tuner.loggers import TBXLoggerCallback\n"
+        "TBXLoggerCallback().setup()\n"
+        "assert 'tensorboardX' in sys.modules and 'torch' not in sys.modules\n"
+        "import torch\n"
+        "assert torch.ones(1).item() == 1\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])  # noqa: S603  (our own code)

@@ -1,0 +1,40 @@
+import pytest
+
+from schedulers import AsyncHyperBandScheduler, FIFOScheduler, create_scheduler
+
+
+@pytest.mark.parametrize("name", ["asha", "async_hyperband", "asynchyperband"])
+def test_asha_goes_by_three_names(name):
+    scheduler = create_scheduler(name, metric="loss", mode="min", max_t=81, reduction_factor=3)
+    assert isinstance(scheduler, AsyncHyperBandScheduler)
+    assert scheduler.levels == (1, 3, 9, 27, 81)
+
+
+def test_fifo_goes_by_its_name():
+    assert isinstance(create_scheduler("fifo"), FIFOScheduler)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("ahsa", "; did you mean 'asha'?"), ("asynch_hyperband", "; did you mean 'async_hyperband'?"), ("xyz", "'xyz'")]
+)
+def test_an_unknown_name_is_refused_with_the_nearest_one(name, remedy):
+    with pytest.raises(ValueError, match="name must be one of 'fifo', 'asha', 'async_hyperband', 'asynchyperband', got ") as caught:
+        create_scheduler(name)
+    assert str(caught.value).endswith(remedy)
+
+
+def test_an_unknown_argument_is_refused_with_the_nearest_one():
+    with pytest.raises(
+        TypeError, match=r"AsyncHyperBandScheduler takes the arguments 'time_attr', .*, got 'max_time'; did you mean 'max_t'\?"
+    ):
+        create_scheduler("asha", max_time=10)
+
+
+def test_fifo_takes_no_arguments():
+    with pytest.raises(TypeError, match=r"FIFOScheduler takes no arguments, got 'metric'$"):
+        create_scheduler("fifo", metric="loss")
+
+
+def test_a_bad_value_is_refused_by_the_scheduler_itself():
+    with pytest.raises(ValueError, match="grace_period must be between 1 and max_t=100, got 0"):
+        create_scheduler("asha", grace_period=0)

@@ -1,0 +1,122 @@
+import json
+
+import pytest
+
+from searchers import BasicVariantGenerator, ConcurrencyLimiter, Searcher
+
+
+class Recorder(Searcher):
+    """Proposes numbers and writes down what it is told."""
+
+    def __init__(self):
+        self.told = []
+        self.num_suggested = 0
+
+    def suggest(self, trial_id):
+        self.num_suggested += 1
+        return {"x": self.num_suggested} if self.num_suggested <= 5 else self.FINISHED
+
+    def total_samples(self, num_samples):
+        return 5
+
+    def on_trial_result(self, trial_id, result):
+        self.told.append(("result", trial_id, result["loss"]))
+
+    def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
+        self.told.append((trial_id, result, error, stopped))
+
+    def state_dict(self):
+        return {"told": [list(each) for each in self.told], "num_suggested": self.num_suggested}
+
+    def load_state_dict(self, state):
+        self.told = [tuple(each) for each in state["told"]]
+        self.num_suggested = state["num_suggested"]
+
+
+def suggest_all(searcher, names):
+    return [searcher.suggest(name) for name in names]
+
+
+def test_no_more_suggestions_than_allowed_are_open():
+    limiter = ConcurrencyLimiter(Recorder(), 2)
+    assert suggest_all(limiter, "abc") == [{"x": 1}, {"x": 2}, None]
+    limiter.on_trial_complete("a")
+    assert suggest_all(limiter, "cd") == [{"x": 3}, None]
+
+
+def test_the_searcher_is_not_asked_beyond_the_limit():
+    inner = Recorder()
+    suggest_all(ConcurrencyLimiter(inner, 1), "abcd")
+    assert inner.num_suggested == 1
+
+
+def test_ends_are_passed_on_at_once_as_they_are():
+    inner = Recorder()
+    limiter = ConcurrencyLimiter(inner, 3)
+    suggest_all(limiter, "abc")
+    limiter.on_trial_result("b", {"loss": 1})
+    limiter.on_trial_complete("b", {"loss": 2}, stopped=True)
+    limiter.on_trial_complete("a", error=True)
+    assert inner.told == [("result", "b", 1), ("b", {"loss": 2}, False, True), ("a", None, True, False)]
+
+
+def test_a_batch_is_told_when_all_have_ended_in_the_order_of_suggestion():
+    inner = Recorder()
+    limiter = ConcurrencyLimiter(inner, 3, batch=True)
+    suggest_all(limiter, "abc")
+    limiter.on_trial_complete("c", {"loss": 3}, stopped=True)
+    limiter.on_trial_complete("a", error=True)
+    assert inner.told == []
+    assert limiter.suggest("d") is None
+    limiter.on_trial_complete("b", {"loss": 2})
+    assert inner.told == [("a", None, True, False), ("b", {"loss": 2}, False, False), ("c", {"loss": 3}, False, True)]
+    assert limiter.suggest("d") == {"x": 4}
+
+
+def test_a_last_batch_that_is_not_full_is_told_too():
+    inner = Recorder()
+    limiter = ConcurrencyLimiter(inner, 4, batch=True)
+    suggest_all(limiter, "ab")
+    limiter.on_trial_complete("a")
+    limiter.on_trial_complete("b")
+    assert [told[0] for told in inner.told] == ["a", "b"]
+
+
+def test_the_end_of_the_search_takes_no_room():
+    limiter = ConcurrencyLimiter(Recorder(), 10)
+    assert suggest_all(limiter, "abcdefg")[5:] == [limiter.FINISHED] * 2
+    assert limiter.total_samples(3) == 5
+
+
+def test_ends_of_unknown_trials_are_passed_on():
+    inner = Recorder()
+    ConcurrencyLimiter(inner, 1, batch=True).on_trial_complete("z")
+    assert inner.told == [("z", None, False, False)]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_restored_limiter_goes_on_as_if_uninterrupted(batch):
+    first = ConcurrencyLimiter(Recorder(), 3, batch=batch)
+    suggest_all(first, "abc")
+    first.on_trial_complete("b", {"loss": 2})
+    inner = Recorder()
+    second = ConcurrencyLimiter(inner, 3, batch=batch)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert second.suggest("d") == (None if batch else {"x": 4})
+    second.on_trial_complete("a")
+    second.on_trial_complete("c")
+    assert [told[0] for told in inner.told] == (["a", "b", "c"] if batch else ["b", "a", "c"])
+
+
+def test_search_properties_reach_the_searcher_and_come_back():
+    limiter = ConcurrencyLimiter(BasicVariantGenerator(), 2)
+    assert limiter.set_search_properties("loss", "min", {"epochs": 1}, num_samples=4)
+    assert (limiter.metric, limiter.mode, limiter.total_samples(4)) == ("loss", "min", 4)
+    assert not limiter.set_search_properties("other", "max", {"epochs": 1})
+
+
+def test_bad_arguments_are_refused_at_once():
+    with pytest.raises(ValueError, match="max_concurrent must be at least 1, got 0; without a limit, use the searcher itself"):
+        ConcurrencyLimiter(Recorder(), 0)
+    with pytest.raises(TypeError, match=r"searcher must be a Searcher, got <class .*; construct it first"):
+        ConcurrencyLimiter(Recorder, 1)

@@ -1,0 +1,114 @@
+import errno
+import fcntl
+import os
+import re
+import signal
+
+import pytest
+
+from tuner.errors import ExperimentLocked, StorageError
+from tuner.storage import layout, lock
+from tuner.storage.lock import ExperimentLock, read_owner
+
+
+def test_a_second_driver_is_refused_and_told_who_has_it(tmp_path):
+    with ExperimentLock(tmp_path) as first:
+        owner = read_owner(tmp_path)
+        with pytest.raises(ExperimentLocked, match=re.escape(f"process {os.getpid()} on {owner.host} since {owner.started}")):
+            ExperimentLock(tmp_path).acquire()
+        assert first.is_held
+        assert read_owner(tmp_path) == owner
+    with ExperimentLock(tmp_path):
+        pass
+
+
+def test_the_epoch_is_noted(tmp_path):
+    with ExperimentLock(tmp_path) as held:
+        held.note_epoch(4)
+        assert read_owner(tmp_path).epoch == 4
+        assert read_owner(tmp_path).pid == os.getpid()
+
+
+def test_a_killed_owner_blocks_nobody(tmp_path):
+    ready, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        ExperimentLock(tmp_path).acquire()
+        os.write(tell, b"x")
+        signal.pause()
+    os.read(ready, 1)
+    with pytest.raises(ExperimentLocked, match=f"process {child} "):
+        ExperimentLock(tmp_path).acquire()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with ExperimentLock(tmp_path):
+        assert read_owner(tmp_path).pid == os.getpid()
+
+
+def test_a_forked_child_does_not_keep_the_lock_when_its_parent_dies(tmp_path):
+    ready, tell = os.pipe()
+    gone, leave = os.pipe()
+    parent = os.fork()
+    if not parent:
+        os.close(leave)
+        ExperimentLock(tmp_path).acquire()
+        if not os.fork():
+            os.write(tell, b"x")
+            os.read(gone, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    os.waitpid(parent, 0)
+    with ExperimentLock(tmp_path):
+        pass
+    os.close(leave)
+
+
+def test_a_forked_child_cannot_give_its_parents_lock_away(tmp_path):
+    with ExperimentLock(tmp_path) as held:
+        child = os.fork()
+        if not child:
+            code = 1 if held.is_held else 0
+            held.release()
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert held.is_held
+        with pytest.raises(ExperimentLocked):
+            ExperimentLock(tmp_path).acquire()
+
+
+def test_an_executed_program_does_not_inherit_the_lock(tmp_path):
+    held = lock.Lock(tmp_path / "lock")
+    held.acquire()
+    assert not os.get_inheritable(held.descriptor)
+    held.release()
+
+
+def test_an_unreadable_owner_is_still_an_owner(tmp_path):
+    with ExperimentLock(tmp_path):
+        (tmp_path / layout.LOCK).write_text("[garbage")
+        with pytest.raises(ExperimentLocked, match="driven by another process"):
+            ExperimentLock(tmp_path).acquire()
+
+
+def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path):
+    (tmp_path / layout.LOCK).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="cannot be locked"):
+        ExperimentLock(tmp_path).acquire()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    held = ExperimentLock(tmp_path)
+    with pytest.warns(RuntimeWarning, match="no working file locks"):
+        held.acquire()
+    assert held.is_held
+    held.release()
+
+
+def test_a_missing_directory_is_refused(tmp_path):
+    with pytest.raises(StorageError, match="missing/lock cannot be locked"):
+        ExperimentLock(tmp_path / "missing").acquire()

@@ -1,0 +1,91 @@
+import dataclasses
+import typing
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schedulers.decisions import Decision, Number, Reason
+from tuner.core.events import Event, Outcome, TurnEnded
+from tuner.core.trial import CheckpointRecord, Failure
+from tuner.errors import StorageError
+from tuner.storage import records, strict_json
+
+FLOATS = st.floats(allow_nan=False)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | FLOATS | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def mappings(values):
+    return st.dictionaries(st.text(max_size=4), values, max_size=3)
+
+
+BY_TYPE = {
+    str: st.text(max_size=8),
+    int: st.integers(0, 10**9),
+    float: FLOATS,
+    bool: st.booleans(),
+    float | None: st.none() | FLOATS,
+    Outcome: st.sampled_from(Outcome),
+    Mapping[str, typing.Any]: mappings(JSON),
+    Mapping[str, float]: mappings(FLOATS),
+    Mapping[str, int]: mappings(st.integers()),
+    Mapping[str, Number | str]: mappings(FLOATS | st.integers() | st.text(max_size=3)),
+}
+
+
+def instances(cls):
+    """Draw every field, also those with defaults, so that a field the codec forgets does not go unnoticed."""
+    hints = typing.get_type_hints(cls)
+    return st.builds(cls, **{field.name: BY_TYPE[hints[field.name]] for field in dataclasses.fields(cls)})
+
+
+for record in (Failure, CheckpointRecord, Reason):
+    BY_TYPE[record] = instances(record)
+    BY_TYPE[record | None] = st.none() | BY_TYPE[record]
+
+EVENTS = st.one_of([instances(event) for event in typing.get_args(Event)])
+DECISIONS = st.one_of([instances(decision) for decision in typing.get_args(Decision)])
+
+
+@given(EVENTS, st.floats(0, 1e9), st.lists(DECISIONS, max_size=3).map(tuple))
+def test_every_event_and_decision_comes_back_from_its_text(event, stamp, decisions):
+    body = strict_json.loads(strict_json.dumps(records.encode(event, stamp, decisions)))
+    assert records.is_event(body)
+    assert records.decode(body) == (event, stamp, decisions)
+
+
+@given(st.lists(EVENTS, min_size=2, max_size=2, unique_by=type))
+def test_different_events_are_of_different_kinds(events):
+    first, second = (records.encode(event, 0.0)["k"] for event in events)
+    assert first != second
+
+
+def test_the_body_begins_with_stamp_and_kind_and_leaves_out_what_is_not_decided():
+    assert list(records.encode(TurnEnded(), 1.5)) == ["t", "k"]
+
+
+def test_marks_are_no_events():
+    assert not records.is_event(records.mark(records.OPEN, 0.0, pid=1))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"q": 7, "t": 0.0, "k": "teleported", "id": "t1"},
+        {"q": 7, "t": 0.0},
+        {"q": 7, "t": 0.0, "k": ["turn"]},
+        {"q": 7, "t": 0.0, "k": "started", "id": "t1", "a": 1},
+        {"q": 7, "t": None, "k": "turn"},
+        {"q": 7, "t": 0.0, "k": "turn", "d": [{"k": "exploit", "id": "t1", "rule": "pbt", "n": {}}]},
+        {"q": 7, "t": 0.0, "k": "result", "id": "t1", "a": 1, "m": {}, "c": {"index": 0, "iteration": 1, "shards": 4}},
+        {"q": 7, "t": 0.0, "k": "exited", "id": "t1", "a": 1, "outcome": "vanished", "failure": None},
+    ],
+)
+def test_what_this_version_does_not_know_is_refused(body):
+    with pytest.raises(StorageError, match=r"record 7 .*newer version"):
+        records.decode(body)

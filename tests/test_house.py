@@ -1,0 +1,97 @@
+"""The house as a whole: what an import costs, and documentation that runs."""
+
+import ast
+import doctest
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("tuner", "schedulers", "searchers")
+HEAVY = {"fsspec", "joblib", "optuna", "pandas", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch"}
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+IMPORTS = sorted(set(re.findall(r"`((?:from|import) (?:tuner|schedulers|searchers)\b[^`]*)`", README)))
+LINKS = re.findall(r"\]\((?!http)([^)#]+)\)", README)
+
+
+def run_python(*arguments, cwd):
+    """Run a fresh interpreter whose home is `cwd`, so that nothing is left outside it, and return what it printed."""
+    environment = os.environ | {"HOME": str(cwd), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(  # noqa: S603  (our own interpreter and files)
+        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def modules_with_examples():
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            if ">>>" in file.read_text(encoding="utf-8"):
+                yield ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_importing_a_package_loads_nothing_heavy(package, tmp_path):
+    loaded = run_python("-c", f"import sys, {package}; print(*sys.modules)", cwd=tmp_path).split()
+    assert package in loaded
+    assert HEAVY.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("package", ["schedulers", "searchers"])
+def test_schedulers_and_searchers_work_without_the_engine(package, tmp_path):
+    loaded = run_python("-c", f"import sys, {package}; print(*sys.modules)", cwd=tmp_path).split()
+    assert "tuner" not in loaded
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_name_of_a_face_exists_and_is_documented(package):
+    face = importlib.import_module(package)
+    assert sorted(face.__all__) == sorted(set(face.__all__))
+    undocumented = [name for name in face.__all__ if callable(getattr(face, name)) and not getattr(face, name).__doc__]
+    assert undocumented == []
+
+
+@pytest.mark.parametrize("module", list(modules_with_examples()))
+def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = {"getfixture": request.getfixturevalue}
+    outcome = doctest.testmod(importlib.import_module(module), extraglobs=given, optionflags=doctest.ELLIPSIS)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_readme_code_runs(number, tmp_path):
+    script = tmp_path / "block.py"
+    script.write_text(BLOCKS[number], encoding="utf-8")
+    assert "best:" in run_python(str(script), cwd=tmp_path)
+
+
+@pytest.mark.parametrize("statement", IMPORTS)
+def test_imports_named_in_the_readme_work(statement):
+    for node in ast.parse(statement).body:
+        names = [alias.name for alias in node.names]
+        if isinstance(node, ast.Import):
+            assert [importlib.import_module(name).__name__ for name in names] == names
+        else:
+            module = importlib.import_module(node.module)
+            assert [name for name in names if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_files_linked_from_the_readme_exist(link):
+    assert (ROOT / link).exists()
+
+
+def test_the_example_runs(tmp_path):
+    printed = run_python(str(ROOT / "examples" / "digits_mlp.py"), "--trials", "2", "--storage-path", str(tmp_path), cwd=tmp_path)
+    assert "Best configuration:" in printed
+    assert "on the test split" in printed

@@ -1,0 +1,62 @@
+"""From nested results to flat pandas tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tuner.core.result import CONFIG, DELIMITER, flatten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyperparameters as ``{"config/lr": 0.1, "config/model/depth": 3}``.
+
+    Example:
+        >>> flat_config({"lr": 0.1, "model": {"depth": 3}})
+        {'config/lr': 0.1, 'config/model/depth': 3}
+    """
+    return {f"{CONFIG}{DELIMITER}{key}": value for key, value in flatten(config).items()}
+
+
+def flat_metrics(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result with nested metrics flattened to ``"a/b"`` and without its ``config``."""
+    return flatten({key: value for key, value in result.items() if key != CONFIG})
+
+
+def value_at(result: Mapping[str, Any], metric: str) -> Any:
+    """Return the value of a metric, ``"a/b"`` for a nested one; None where the result has none."""
+    value = result.get(metric)
+    return flatten(result).get(metric) if value is None and DELIMITER in metric else value
+
+
+def in_order_of_appearance(rows: Iterable[Iterable[str]]) -> list[str]:
+    """Return every key of the rows once, in the order in which they first appear."""
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return flat rows as a table; a value that a row lacks, or that was reported as None, is missing in the pandas sense.
+
+    Columns of numbers are numeric whatever is missing, columns of truth values stay usable as masks (``boolean`` where some are
+    missing, in which case a missing one selects nothing), and everything else is what pandas makes of it.
+
+    Args:
+        rows: Flat rows, in the order of the table.
+        columns: The columns and their order; None takes every key in the order in which they first appear.
+    """
+    import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
+
+    names = in_order_of_appearance(rows) if columns is None else columns
+    data = {name: _column([row.get(name) for row in rows]) for name in names}
+    return pd.DataFrame(data, index=pd.RangeIndex(len(rows)))
+
+
+def _column(values: list[Any]) -> pd.Series[Any]:
+    import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
+
+    if {type(value) for value in values} == {bool, type(None)}:
+        return pd.Series(values, dtype="boolean")
+    return pd.Series(values)

@@ -1,0 +1,79 @@
+"""Which of two values of a metric is the better one, and what to say about a metric that does not exist."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Collection, Iterable
+from typing import Any, Literal, TypeGuard, get_args
+
+from tuner.core.result import DELIMITER
+
+Mode = Literal["min", "max"]
+"""The direction in which a metric is optimised."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+_MAX_LISTED = 10
+
+
+def check_mode(mode: str | None, name: str = "mode") -> Mode:
+    """Return the mode if it is ``"min"`` or ``"max"``.
+
+    Args:
+        mode: What was given.
+        name: Name of the argument, for the message.
+
+    Raises:
+        ValueError: If it is not one of them.
+    """
+    for known in MODES:
+        if mode == known:
+            return known
+    if mode is None:
+        raise ValueError(f"{name} must be 'min' or 'max', got None; pass it, or set it in TuneConfig")
+    close = difflib.get_close_matches(str(mode).lower(), MODES, n=1, cutoff=0.3)
+    raise ValueError(f"{name} must be 'min' or 'max', got {mode!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether a metric's value can be compared: a Python number, but no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def rank(value: float, mode: Mode) -> tuple[bool, float]:
+    """Return a key that is larger the better the value is; NaN is worse than everything.
+
+    Args:
+        value: The metric's value.
+        mode: ``"max"`` if larger values are better, ``"min"`` if smaller ones are.
+
+    Example:
+        >>> max([0.3, float("nan"), 0.1], key=lambda loss: rank(loss, "min"))
+        0.1
+    """
+    if math.isnan(value):
+        return (False, 0.0)
+    return (True, value if mode == "max" else -value)
+
+
+def unknown_metric(metric: str, known: Collection[str], whose: str) -> ValueError:
+    """Return the error for a metric that `whose` did not report as a number, with the closest of those that exist.
+
+    Args:
+        metric: The name asked for.
+        known: The metrics that exist, flattened.
+        whose: Who would have had to report it, e.g. ``"a trial"``.
+    """
+    message = f"metric must be one that {whose} reported as a number, got {metric!r}"
+    close = list(dict.fromkeys([*_same_leaf(metric, known), *difflib.get_close_matches(metric, known, n=3)]))[:3]
+    if close:
+        return ValueError(f"{message}; did you mean {' or '.join(repr(name) for name in close)}?")
+    listed = ", ".join(sorted(known)[:_MAX_LISTED]) or "none"
+    return ValueError(f"{message}; reported were: {listed}{', ...' if len(known) > _MAX_LISTED else ''}")
+
+
+def _same_leaf(metric: str, known: Iterable[str]) -> list[str]:
+    """Return the metrics that differ only in the path: ``val/loss`` for ``loss`` and the other way round."""
+    leaf = metric.rpartition(DELIMITER)[2]
+    return [name for name in known if name.rpartition(DELIMITER)[2] == leaf]

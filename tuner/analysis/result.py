@@ -1,0 +1,240 @@
+"""What one trial came to."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from tuner.core.result import AUTO_FILLED, CONFIG, DONE, EXPERIMENT_TAG, TRIAL_ID
+from tuner.core.retention import RetentionPolicy, ranked
+from tuner.core.trial import Ending, Status, Trial
+from tuner.errors import TrialFailed
+from tuner.storage import layout, remote
+from tuner.storage.checkpoints import Checkpoint, read_manifest
+
+from .frames import flat_config, flat_metrics, to_frame
+from .ranking import Mode, check_mode, is_number, rank, unknown_metric
+from .rows import MemoryRows, Rows
+from .trial_files import read_trial_files, trial_failed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Result:
+    """The outcome of one trial: what it reported last, what it left behind, how it ended.
+
+    Two results are equal if they are of the same trial of the same experiment.
+
+    Attributes:
+        trial_id: The trial.
+        path: The trial's directory.
+        config: Its hyperparameters, nested as they were given.
+        metrics: Its last result, nested as reported, with ``config`` and ``experiment_tag``; ``done`` tells whether the trial is over.
+            Where it never reported there are only these and ``trial_id``.
+        checkpoint: Its latest checkpoint, None without one. It is not always the best; see `best_checkpoint`.
+        error: Why it failed for good, with the traceback among its notes; None if it ended well, recovered or is not over.
+        status: Where it stood at the end of the experiment; None where its directory alone cannot tell.
+        ending: Why it is over; None while it is not, or where its directory alone cannot tell.
+        metric: The metric by which `best_checkpoint` is chosen, flattened; None for the checkpoint score, or recency without one.
+        mode: Whether that metric is minimised (``"min"``) or maximised (``"max"``).
+        kept_checkpoints: Every checkpoint still on the disk, in ascending order of its score, so that the best one is last.
+        num_to_keep: How many of them `best_checkpoints` lists; None for all.
+        rows: Where all of its results are read when they are asked for.
+
+    Departures:
+        `best_checkpoint` belongs to the best step; Ray Tune offers the latest checkpoint only, whatever metric the trial was chosen by.
+        `error` is None for a trial that recovered, although Ray Tune takes the error file of its first attempt for its end.
+    """
+
+    trial_id: str
+    path: str
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+    checkpoint: Checkpoint | None = None
+    error: TrialFailed | None = None
+    status: Status | None = None
+    ending: Ending | None = None
+    metric: str | None = None
+    mode: Mode | None = None
+    kept_checkpoints: Sequence[Checkpoint] = ()
+    num_to_keep: int | None = None
+    rows: Rows = field(default_factory=lambda: MemoryRows({}))
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str]) -> Result:
+        """Return the result of a trial of which there is only the directory.
+
+        Args:
+            path: The trial's directory, wherever it has been moved to. Read are ``params.json``, ``result.json`` (``progress.csv`` where
+                there is none), the manifests of the checkpoints and ``error.txt``.
+
+        Returns:
+            A result without `ending`, its checkpoints ranked by recency, with an error only if the trial did not go on after it.
+
+        Raises:
+            FileNotFoundError: If there is no such directory, or no file of a trial in it.
+            StorageError: If one of the files cannot be understood.
+        """
+        files = read_trial_files(path)
+        last = files.rows[-1] if files.rows else {TRIAL_ID: files.trial_id}
+        return cls(
+            trial_id=files.trial_id,
+            path=str(files.path),
+            config=files.config,
+            metrics={**last, CONFIG: files.config},
+            checkpoint=files.checkpoints[-1] if files.checkpoints else None,
+            error=files.error,
+            status=Status.ERROR if files.error else None,
+            kept_checkpoints=files.checkpoints,
+            rows=MemoryRows({files.trial_id: files.rows}),
+        )
+
+    @functools.cached_property
+    def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
+        """The best of the kept checkpoints with the metrics of their results, in ascending order of score: the best one is last.
+
+        As many as ``CheckpointConfig.num_to_keep``, all without it. Ranked by ``checkpoint_score_attribute`` in the direction of
+        ``checkpoint_score_order``; without it by recency.
+
+        Raises:
+            CheckpointError: If one has been deleted or damaged since; `best_checkpoint` and `get_best_checkpoint` likewise.
+        """
+        best = self.kept_checkpoints if self.num_to_keep is None else self.kept_checkpoints[-self.num_to_keep :]
+        return [(checkpoint, self._metrics_of(checkpoint)) for checkpoint in best]
+
+    @property
+    def best_checkpoint(self) -> Checkpoint | None:
+        """The checkpoint of the best step that has one.
+
+        Chosen by `metric` in the direction of `mode`; without a metric it is the last of `best_checkpoints`. None without
+        checkpoints, or where no result with a checkpoint has the metric.
+        """
+        if self.metric is None or self.mode is None:
+            return self.kept_checkpoints[-1] if self.kept_checkpoints else None
+        scored = self._scored(self.metric)
+        return _best(scored, self.mode) if scored else None
+
+    def get_best_checkpoint(self, metric: str, mode: Mode) -> Checkpoint | None:
+        """Return the kept checkpoint whose result had the best value of a metric; of equal ones the latest.
+
+        Args:
+            metric: Name of the metric; ``"a/b"`` for a nested one.
+            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are. NaN is never better than a number.
+
+        Returns:
+            The checkpoint, None if the trial has none.
+
+        Raises:
+            ValueError: If no checkpoint's result has such a metric, or the mode is unknown.
+        """
+        check_mode(mode)
+        if not self.kept_checkpoints:
+            return None
+        scored = self._scored(metric)
+        if not scored:
+            every = [flat_metrics(self._metrics_of(checkpoint)) for checkpoint in self.kept_checkpoints]
+            known = {key for metrics in every for key, value in metrics.items() if is_number(value)}
+            raise unknown_metric(metric, known, f"trial {self.trial_id} with a checkpoint")
+        return _best(scored, mode)
+
+    @functools.cached_property
+    def metrics_dataframe(self) -> pd.DataFrame:
+        """Every result of the trial as a row, flattened with ``/``, its configuration in ``config/...``; empty if it never reported.
+
+        ``config/...`` is the trial's last configuration in every row; ``done`` of the last row tells whether the trial is over.
+        """
+        config = flat_config(self.config)
+        rows = [{**flat_metrics(row), **config} for row in self.rows.of(self.trial_id)]
+        if rows:
+            rows[-1][DONE] = self.metrics.get(DONE, False)
+        return to_frame(rows)
+
+    @property
+    def filesystem(self) -> Any:
+        """The fsspec file system that `path` lies on; needs fsspec."""
+        return remote.resolve(self.path, None)[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Result) and (self.trial_id, self.path) == (other.trial_id, other.path)
+
+    def __hash__(self) -> int:
+        return hash((self.trial_id, self.path))
+
+    def __repr__(self) -> str:
+        """Return how the trial ended, its own metrics, configuration and place, a line each."""
+        metrics = {key: value for key, value in flat_metrics(self.metrics).items() if key not in AUTO_FILLED}
+        lines = [f"trial_id={self.trial_id!r}, status={self.status and str(self.status)!r}", f"metrics={metrics!r}"]
+        lines += [f"config={self.config!r}", f"path={self.path!r}"]
+        lines += [f"{name}={value!r}" for name, value in (("checkpoint", self.checkpoint), ("error", self.error)) if value is not None]
+        return "Result(\n  " + ",\n  ".join(lines) + "\n)"
+
+    def _scored(self, metric: str) -> list[tuple[Checkpoint, float]]:
+        found = [(checkpoint, flat_metrics(self._metrics_of(checkpoint)).get(metric)) for checkpoint in self.kept_checkpoints]
+        return [(checkpoint, value) for checkpoint, value in found if is_number(value)]
+
+    def _metrics_of(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        return {**read_manifest(checkpoint.path).metrics, CONFIG: self.config}
+
+
+def result_of(
+    trial: Trial, experiment_path: str, rows: Rows, retention: RetentionPolicy, *, metric: str | None, mode: Mode | None
+) -> Result:
+    """Return the result of a trial that the engine ran.
+
+    Args:
+        trial: The trial.
+        experiment_path: Directory of its experiment.
+        rows: Where its results are read when they are asked for.
+        retention: How its checkpoints are ranked.
+        metric: The metric that the experiment optimises, flattened, if it names one; it chooses the best checkpoint where
+            checkpoints have no score of their own.
+        mode: ``"min"`` or ``"max"``: the direction in which that metric is optimised.
+    """
+    directory = layout.trial_directory(experiment_path, trial.trial_id)
+    config = dict(trial.config)
+    has_metric = metric is not None and retention.score_attribute is None
+    return Result(
+        trial_id=trial.trial_id,
+        path=str(directory),
+        config=config,
+        metrics={
+            **(trial.last_result or {TRIAL_ID: trial.trial_id}),
+            CONFIG: config,
+            DONE: is_over(trial),
+            EXPERIMENT_TAG: trial.experiment_tag,
+        },
+        checkpoint=Checkpoint(directory / trial.checkpoint.directory) if trial.checkpoint else None,
+        error=_error_of(trial),
+        status=trial.status,
+        ending=trial.ending,
+        metric=metric if has_metric else None,
+        mode=mode if has_metric else None,
+        kept_checkpoints=[Checkpoint(directory / record.directory) for record in ranked(trial.checkpoints, retention)],
+        num_to_keep=retention.num_to_keep,
+        rows=rows,
+    )
+
+
+def is_over(trial: Trial) -> bool:
+    """Return whether the trial has nothing left to do: it has ended, and not because the experiment was interrupted."""
+    return trial.is_finished and trial.ending is not Ending.INTERRUPTED
+
+
+def _error_of(trial: Trial) -> TrialFailed | None:
+    if trial.status is not Status.ERROR:
+        return None
+    if not trial.failures:
+        return TrialFailed(f"trial {trial.trial_id} failed")
+    return trial_failed(trial.trial_id, str(trial.failures[-1]), trial.failures[-1].traceback)
+
+
+def _best(scored: Sequence[tuple[Checkpoint, float]], mode: Mode) -> Checkpoint:
+    """Return the best checkpoint; of equal ones the one saved last, whose name sorts last."""
+    return max(scored, key=lambda pair: (rank(pair[1], mode), Path(pair[0].path).name))[0]

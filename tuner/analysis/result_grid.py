@@ -1,0 +1,254 @@
+"""All trials of an experiment, for people who ask which one was best."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, final, overload
+
+from tuner.core.result import DONE, TRIAL_ID
+from tuner.core.retention import RetentionPolicy
+from tuner.core.trial import Status, Trial
+from tuner.errors import TrialFailed
+from tuner.storage import remote
+
+from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
+from .ranking import Mode, check_mode, is_number, rank, unknown_metric
+from .result import Result, result_of
+from .rows import Row, Rows
+from .table import format_trials
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Scope = Literal["last", "avg", "last-5-avg", "last-10-avg", "all"]
+"""Which value of a trial's metric counts: its latest, a mean, or its best."""
+
+SCOPES: tuple[Scope, ...] = ("last", "avg", "last-5-avg", "last-10-avg", "all")
+
+STATUS = "status"
+LOGDIR = "logdir"
+
+_MAX_PRINTED = 20
+
+
+@final
+class ResultGrid(Sequence[Result]):
+    """The results of all trials, whatever their status, in the order in which the trials were created.
+
+    A slice is again a grid.
+
+    Args:
+        trials: The trials.
+        experiment_path: Directory of the experiment.
+        rows: Where the trials' results are read when they are asked for.
+        metric: The metric that the experiment optimises, flattened; None for none.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+        retention: How the trials' checkpoints are ranked; None for by recency, all being kept.
+
+    Departures:
+        Trials stay in the order of creation where Ray Tune moves a retried one to the end, and trials without a result have a row in
+        `get_dataframe`.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        experiment_path: str,
+        rows: Rows,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        *,
+        retention: RetentionPolicy | None = None,
+    ) -> None:
+        self._trials = tuple(trials)
+        self._path = str(experiment_path)
+        self._rows = rows
+        self._metric = metric
+        self._mode = mode
+        self._retention = retention or RetentionPolicy()
+        self._results = [result_of(trial, self._path, rows, self._retention, metric=metric, mode=mode) for trial in self._trials]
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The engine's records of the trials, in the order of the results; not to be modified."""
+        return self._trials
+
+    @property
+    def experiment_path(self) -> str:
+        """Directory of the experiment."""
+        return self._path
+
+    @property
+    def filesystem(self) -> Any:
+        """The fsspec file system that `experiment_path` lies on; needs fsspec."""
+        return remote.resolve(self._path, None)[0]
+
+    @property
+    def errors(self) -> list[TrialFailed]:
+        """Why trials failed for good, in the order of the trials; those that recovered are not among them."""
+        return [result.error for result in self._results if result.error is not None]
+
+    @property
+    def num_errors(self) -> int:
+        """How many trials failed for good."""
+        return sum(trial.status is Status.ERROR for trial in self._trials)
+
+    @property
+    def num_terminated(self) -> int:
+        """How many trials ended without failing, whoever ended them."""
+        return sum(trial.status is Status.TERMINATED for trial in self._trials)
+
+    def get_best_result(
+        self,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        scope: Scope = "last",
+        filter_nan_and_inf: bool = True,
+    ) -> Result:
+        """Return the result of the best trial; of equally good ones, the one created first.
+
+        Args:
+            metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the `TuneConfig`. Trials that failed are compared
+                as well, by what they had reported.
+            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`.
+            scope: Which value of each trial counts: the ``last`` it reported, the mean of all (``avg``) or of the last five or ten
+                (``last-5-avg``, ``last-10-avg``), or, for ``all``, the best it ever reported.
+            filter_nan_and_inf: Leave out trials whose value is NaN or infinite. Otherwise infinities are compared as numbers, and NaN
+                is worse than any number.
+
+        Returns:
+            The best trial's result; its `best_checkpoint` is chosen by the same metric. A grid of one trial returns it unseen where
+            neither here nor in the `TuneConfig` a metric is named.
+
+        Raises:
+            ValueError: If no metric is named, no trial reported the one named here, or mode or scope is unknown.
+            RuntimeError: If no trial can be compared: none reported the metric, or none a finite value.
+
+        Departures:
+            NaN never wins against a number, whether or not it is left out, and an unknown metric is answered with those that exist.
+        """
+        if len(self) == 1 and metric is None and self._metric is None:
+            return self._results[0]
+        name, direction = self.objective(metric, mode)
+        if scope not in SCOPES:
+            raise ValueError(f"scope must be one of {', '.join(SCOPES)}, got {scope!r}")
+        self._check_reported(name, is_default=metric is None)
+        values = {
+            index: trial.summary[name].by_scope(scope, direction) for index, trial in enumerate(self._trials) if name in trial.summary
+        }
+        if filter_nan_and_inf:
+            values = {index: value for index, value in values.items() if math.isfinite(value)}
+        if not values:
+            raise RuntimeError(f"no trial has a finite value of {name!r} (scope {scope!r}); filter_nan_and_inf=False compares the others")
+        best = max(values, key=lambda index: rank(values[index], direction))
+        return dataclasses.replace(self._results[best], metric=name, mode=direction)
+
+    def objective(self, metric: str | None = None, mode: str | None = None) -> tuple[str, Mode]:
+        """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation), the `TuneConfig`'s where one is not given.
+
+        Raises:
+            ValueError: If there is no metric, no mode, or no such mode.
+        """
+        name, direction = metric or self._metric, mode or self._mode
+        if not name:
+            raise ValueError("metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig")
+        return name, check_mode(direction)
+
+    def get_dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pd.DataFrame:
+        """Return a table with a row for every trial, whatever its status, in the order of creation.
+
+        Args:
+            filter_metric: Take of each trial the result with the best value of this metric, the first of equal ones; ``"a/b"`` for a
+                nested one. None takes the last result.
+            filter_mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None for the `TuneConfig`'s mode.
+
+        Returns:
+            Columns: the flattened keys of the first trial's result, its hyperparameters as ``config/...``, what only later trials
+            have, ``status`` and, last, ``logdir``, the path of the trial's directory. ``done`` tells of every trial whether it is
+            over. A trial that never reported has its ``trial_id``, hyperparameters, ``status`` and ``logdir``; one that never
+            reported the metric has its last result.
+
+        Raises:
+            ValueError: If no trial reported the metric, or the mode is unknown, or given without a metric.
+
+        Departures:
+            Ray Tune leaves out trials without a result, writes the trial's id into ``logdir``, and has no ``status``.
+        """
+        if filter_metric is None:
+            if filter_mode is not None:
+                raise ValueError(f"filter_mode={filter_mode!r} needs a filter_metric; pass both or none")
+            chosen = [trial.last_result for trial in self._trials]
+        else:
+            chosen = self._best_rows(filter_metric, filter_mode)
+        return _frame(self._results, chosen)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+    @overload
+    def __getitem__(self, index: slice) -> ResultGrid: ...
+    def __getitem__(self, index: int | slice) -> Result | ResultGrid:
+        if isinstance(index, slice):
+            return ResultGrid(self._trials[index], self._path, self._rows, self._metric, self._mode, retention=self._retention)
+        return self._results[index]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self._results)
+
+    def __repr__(self) -> str:
+        """Return a table of the trials, the first twenty at most."""
+        head = f"ResultGrid of {len(self)} trials, {self.num_terminated} terminated, {self.num_errors} failed, in {self._path}"
+        table = format_trials(self._trials[:_MAX_PRINTED], self._metric)
+        more = len(self) - _MAX_PRINTED
+        return "\n".join([head, *table, *([f"... and {more} more"] if more > 0 else [])])
+
+    def _check_reported(self, metric: str, *, is_default: bool) -> None:
+        """Raise unless a trial reported the metric, saying what is there instead."""
+        known = {name for trial in self._trials for name in trial.summary}
+        if metric in known:
+            return
+        if not any(trial.last_result for trial in self._trials):
+            raise RuntimeError(f"no trial reported a result; {_whereabouts(self._trials)}")
+        error = unknown_metric(metric, known, "a trial")
+        raise RuntimeError(str(error)) if is_default else error
+
+    def _best_rows(self, metric: str, mode: str | None) -> list[Row]:
+        direction = check_mode(mode or self._mode, "filter_mode")
+        self._check_reported(metric, is_default=False)
+        best = [_best_row(self._rows.of(trial.trial_id), metric, direction) for trial in self._trials]
+        return [row or trial.last_result for row, trial in zip(best, self._trials, strict=True)]
+
+
+def _best_row(rows: Sequence[Row], metric: str, mode: Mode) -> Row | None:
+    """Return the first row with the best value of the metric, None where no row has a number there."""
+    scored = [(value, row) for row in rows if is_number(value := value_at(row, metric))]
+    return max(scored, key=lambda pair: rank(pair[0], mode))[1] if scored else None
+
+
+def _frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the table of `ResultGrid.get_dataframe` for the row chosen of each trial, empty for a trial without one."""
+    metrics = [
+        {**(flat_metrics(row) or {TRIAL_ID: result.trial_id}), DONE: result.metrics[DONE]}
+        for result, row in zip(results, chosen, strict=True)
+    ]
+    configs = [flat_config(result.config) for result in results]
+    ends = [{STATUS: str(result.status), LOGDIR: result.path} for result in results]
+    first = next((flat for flat, row in zip(metrics, chosen, strict=True) if row), metrics[0] if metrics else {})
+    names = [name for name in in_order_of_appearance([first, *configs, *metrics]) if name not in (STATUS, LOGDIR)]
+    rows = [{**flat, **config, **end} for flat, config, end in zip(metrics, configs, ends, strict=True)]
+    return to_frame(rows, [*names, STATUS, LOGDIR])
+
+
+def _whereabouts(trials: Sequence[Trial]) -> str:
+    """Return in a few words where the trials stand, with the first failure."""
+    if not trials:
+        return "there are no trials"
+    counts = Counter(str(trial.status) for trial in trials)
+    stand = ", ".join(f"{count} of {len(trials)} {status}" for status, count in counts.items())
+    failed = next((trial for trial in trials if trial.failures), None)
+    return f"{stand}; the first failure was of trial {failed.trial_id}: {failed.failures[-1]}" if failed else stand

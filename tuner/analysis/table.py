@@ -1,0 +1,35 @@
+"""A plain text table of trials, for people at a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tuner.core.result import TRAINING_ITERATION, flatten
+from tuner.core.trial import Trial
+
+_MAX_PARAMS = 6
+_MAX_WIDTH = 24
+
+
+def format_trials(trials: Sequence[Trial], metric: str | None) -> list[str]:
+    """Return a header and a line for each trial: id, status, iterations, the metric's latest value and the first hyperparameters."""
+    params = list(dict.fromkeys(name for trial in trials for name in trial.evaluated_params))[:_MAX_PARAMS]
+    metrics = [metric] if metric else []
+    header = ["trial_id", "status", TRAINING_ITERATION, *metrics, *params]
+    rows = [[_cell(value) for value in _values(trial, metrics, params)] for trial in trials]
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (header, *rows)]
+
+
+def _values(trial: Trial, metrics: Sequence[str], params: Sequence[str]) -> list[Any]:
+    latest = [trial.summary[name].last if name in trial.summary else None for name in metrics]
+    config = flatten(trial.config)
+    return [trial.trial_id, trial.status, trial.iteration, *latest, *(config.get(name) for name in params)]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
+    return text if len(text) <= _MAX_WIDTH else f"{text[: _MAX_WIDTH - 3]}..."

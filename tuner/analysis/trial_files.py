@@ -1,0 +1,192 @@
+"""What can be read from a trial's directory when there is nothing else left of the experiment."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tuner.core.result import CONFIG, DATE, DELIMITER, TRIAL_ID
+from tuner.errors import StorageError, TrialFailed
+from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, MANIFEST, PARAMS, PROGRESS, RESULTS
+
+from .rows import Row, current
+
+_NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(nan|inf|\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE)
+_FAILURE = re.compile(r"^Failure #\d+ \(attempt \d+, (?P<date>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?P<remark>.*)\)$", re.MULTILINE)
+_TRIED_AGAIN = "tried again"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFiles:
+    """The content of a trial's directory.
+
+    Attributes:
+        path: The directory, absolute.
+        trial_id: The trial.
+        config: Its hyperparameters; what JSON does not know stands there as text.
+        rows: Its results, as `Rows` gives them.
+        checkpoints: Its complete checkpoints, oldest first.
+        error: Why it failed for good; None if it did not, or went on after its last failure.
+    """
+
+    path: Path
+    trial_id: str
+    config: dict[str, Any]
+    rows: list[Row]
+    checkpoints: list[Checkpoint]
+    error: TrialFailed | None
+
+
+def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
+    """Read a trial's directory.
+
+    Raises:
+        FileNotFoundError: If there is no such directory, or no file of a trial in it.
+        StorageError: If ``params.json`` or ``progress.csv`` cannot be understood.
+    """
+    directory = Path(path).expanduser().absolute()
+    if not any((directory / name).is_file() for name in (RESULTS, PROGRESS, PARAMS, ERROR)):
+        raise FileNotFoundError(f"path must be the directory of a trial, got {str(path)!r}; it holds neither {RESULTS} nor {PARAMS}")
+    reported = _json_rows(directory / RESULTS) if (directory / RESULTS).is_file() else _csv_rows(directory / PROGRESS)
+    last = reported[-1] if reported else {}
+    trial_id = str(last.get(TRIAL_ID, directory.name))
+    return TrialFiles(
+        path=directory,
+        trial_id=trial_id,
+        config=_config(directory / PARAMS, last.get(CONFIG, {})),
+        rows=current({key: value for key, value in row.items() if key != CONFIG} for row in reported),
+        checkpoints=_checkpoints(directory),
+        error=_error(directory / ERROR, trial_id, str(last.get(DATE, ""))),
+    )
+
+
+def trial_failed(trial_id: str, what: str, traceback: str) -> TrialFailed:
+    """Return the exception for a failed trial, with the traceback among its notes."""
+    error = TrialFailed(f"trial {trial_id} failed: {what}")
+    if traceback:
+        error.add_note(traceback)
+    return error
+
+
+def _json_rows(path: Path) -> list[Row]:
+    lines = path.read_bytes().splitlines(keepends=True)
+    return [row for number, line in enumerate(lines, start=1) if (row := _json_row(path, number, line)) is not None]
+
+
+def _json_row(path: Path, number: int, line: bytes) -> Row | None:
+    try:
+        row = _with_floats(json.loads(line))
+    except ValueError:
+        row = None
+    if isinstance(row, dict):
+        return row
+    # A last line without its end is what a crash leaves behind; anything else is worth a word.
+    if line.strip() and line.endswith(b"\n"):
+        warnings.warn(f"line {number} of {path} is damaged and left out", RuntimeWarning, stacklevel=2)
+    return None
+
+
+def _with_floats(value: Any) -> Any:
+    """Return the value with the names of floats that are not finite turned into these floats."""
+    match value:
+        case str():
+            return _NON_FINITE.get(value, value)
+        case dict():
+            return {key: _with_floats(item) for key, item in value.items()}
+        case list():
+            return [_with_floats(item) for item in value]
+        case _:
+            return value
+
+
+def _csv_rows(path: Path) -> list[Row]:
+    if not path.is_file():
+        return []
+    try:
+        with path.open(newline="", errors="replace") as file:
+            table = list(csv.reader(file))
+    except csv.Error as cause:
+        raise StorageError(f"{path} cannot be read as a table: {cause}") from cause
+    header, lines = (table[0], table[1:]) if table else ([], [])
+    # A row that a crash has torn lacks cells.
+    return [_nested(zip(header, map(_parsed, line), strict=True)) for line in lines if len(line) == len(header)]
+
+
+def _nested(cells: Iterator[tuple[str, Any]]) -> Row:
+    """Return the cells that are not empty as a nested result."""
+    row: Row = {}
+    for name, value in cells:
+        *path, leaf = name.split(DELIMITER)
+        if value is None:
+            continue
+        node = row
+        for key in path:
+            node = node.setdefault(key, {})
+        node[leaf] = value
+    return row
+
+
+def _parsed(cell: str) -> Any:
+    if cell in ("True", "False"):
+        return cell == "True"
+    if _INTEGER.fullmatch(cell):
+        return int(cell)
+    if _FLOAT.fullmatch(cell):
+        return float(cell)
+    return cell or None
+
+
+def _config(path: Path, otherwise: Any) -> dict[str, Any]:
+    try:
+        config = _with_floats(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        config = otherwise
+    except ValueError as cause:
+        raise StorageError(f"{path} is not JSON: {cause}") from cause
+    if not isinstance(config, dict):
+        raise StorageError(f"{path} must hold an object with the hyperparameters, got {config!r}")
+    return config
+
+
+def _checkpoints(directory: Path) -> list[Checkpoint]:
+    """Return the committed checkpoints; what was left of an unfinished one has another name or no manifest."""
+    return [Checkpoint(path) for path in sorted(directory.glob(f"{CHECKPOINT_PREFIX}*")) if (path / MANIFEST).is_file()]
+
+
+def _error(path: Path, trial_id: str, last_reported: str) -> TrialFailed | None:
+    """Return the last failure, unless the file says that the trial was tried again, or a result came after it.
+
+    Args:
+        path: The file that lists the failures of all attempts.
+        trial_id: The trial.
+        last_reported: When it reported its last result, in the format of the key ``date``.
+    """
+    if not path.is_file():
+        return None
+    text = path.read_text(errors="replace")
+    failures = list(_FAILURE.finditer(text))
+    if not failures:
+        return trial_failed(trial_id, text.strip() or "for an unknown reason", "")
+    last = failures[-1]
+    if _TRIED_AGAIN in last["remark"] or _moment(last_reported, "%Y-%m-%d_%H-%M-%S") > _moment(last["date"], "%Y-%m-%d %H:%M:%S"):
+        return None
+    what, _, traceback = text[last.end() :].strip().partition("\n")
+    return trial_failed(trial_id, what, traceback)
+
+
+def _moment(text: str, pattern: str) -> datetime:
+    try:
+        return datetime.strptime(text, pattern)  # noqa: DTZ007  (both are local time of the machine that ran the trial)
+    except ValueError:
+        return datetime.min  # noqa: DTZ901  (before everything)

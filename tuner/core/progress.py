@@ -1,0 +1,120 @@
+"""How far an experiment has come: what a progress display needs to know, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .experiment import Experiment
+from .trial import Ending, Status, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One look at an experiment.
+
+    Attributes:
+        name: The experiment's name.
+        metric: What is optimised, None where nothing is.
+        mode: ``"min"`` or ``"max"``, None without a metric.
+        num_trials_by_status: How many trials there are in each status; one without trials may be missing.
+        num_stopped_early: How many of the TERMINATED ones a scheduler has stopped.
+        num_total: How many trials there will be, None where that is open.
+        num_finished: How many trials are TERMINATED or in ERROR.
+        elapsed_s: Seconds since the start of the experiment.
+        time_budget_s: Seconds after which it is ended, None for no limit.
+        used: Resources that running trials occupy, e.g. ``{"cpu": 3.0}``.
+        capacity: Resources that there are, by the same names.
+        best: The trial with the best result so far, None before the first.
+        best_value: Its metric in that result.
+        best_result: That result, flattened or nested.
+        running: Trials that are RUNNING, in the order of their start.
+        leaders: The best trials, best first, whatever their status.
+        waiting_for: Why PENDING trials wait, as half a sentence, e.g. ``"a free GPU"``; empty where none waits.
+        num_errors: How many attempts have failed, those that were tried again included.
+    """
+
+    name: str
+    metric: str | None = None
+    mode: str | None = None
+    num_trials_by_status: Mapping[Status, int] = field(default_factory=dict)
+    num_stopped_early: int = 0
+    num_total: int | None = None
+    num_finished: int = 0
+    elapsed_s: float = 0.0
+    time_budget_s: float | None = None
+    used: Mapping[str, float] = field(default_factory=dict)
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    best: Trial | None = None
+    best_value: float | None = None
+    best_result: Mapping[str, Any] | None = None
+    running: Sequence[Trial] = ()
+    leaders: Sequence[Trial] = ()
+    waiting_for: str = ""
+    num_errors: int = 0
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of the trials, or else of the time, is behind us; None where neither is limited."""
+        if self.num_total:
+            return min(1.0, self.num_finished / self.num_total)
+        if self.time_budget_s:
+            return min(1.0, self.elapsed_s / self.time_budget_s)
+        return None
+
+    @property
+    def remaining_s(self) -> float | None:
+        """How many seconds are left at the pace so far, at most those of the budget; None where it is too early to tell."""
+        until_budget = max(0.0, self.time_budget_s - self.elapsed_s) if self.time_budget_s else None
+        if not self.num_total or self.num_finished < max(1, _MIN_FRACTION * self.num_total):
+            return until_budget
+        at_this_pace = self.elapsed_s * (self.num_total - self.num_finished) / self.num_finished
+        return at_this_pace if until_budget is None else min(at_this_pace, until_budget)
+
+
+_MIN_FRACTION = 0.03
+"""Before this much is done the pace says nothing."""
+
+
+def look_at(experiment: Experiment, name: str, elapsed_s: float) -> Progress:
+    """Return how far the experiment is.
+
+    Args:
+        experiment: The experiment.
+        name: Its name.
+        elapsed_s: Its running time in seconds.
+    """
+    roster, settings, best = experiment.roster, experiment.settings, experiment.best
+    return Progress(
+        name=name,
+        metric=settings.metric,
+        mode=settings.mode,
+        num_trials_by_status=dict(roster.num_by_status),
+        num_stopped_early=roster.num_by_ending[Ending.STOPPED_EARLY],
+        num_total=settings.max_trials,
+        num_finished=roster.num_by_status[Status.TERMINATED] + roster.num_by_status[Status.ERROR],
+        elapsed_s=elapsed_s,
+        time_budget_s=settings.time_budget_s,
+        used=roster.pool.used,
+        capacity=roster.pool.capacity,
+        best=best.trial,
+        best_value=best.value if best.trial else None,
+        best_result=best.result if best.trial else None,
+        running=tuple(roster.live.values()),
+        leaders=best.leaders,
+        waiting_for=_waiting_for(experiment),
+        num_errors=roster.num_failed_attempts,
+    )
+
+
+def _waiting_for(experiment: Experiment) -> str:
+    roster, limit = experiment.roster, experiment.settings.max_concurrent
+    if not roster.ready:
+        return ""
+    if limit is not None and len(roster.live) >= limit:
+        return f"one of {limit} concurrent trials to end"
+    wanted = next(iter(roster.ready)).resources
+    free = {resource: amount - roster.pool.used.get(resource, 0.0) for resource, amount in roster.pool.capacity.items()}
+    short = [resource for resource, amount in wanted.items() if amount > free.get(resource, 0.0)]
+    return f"free {' and '.join(short)}" if short else ""

@@ -1,0 +1,124 @@
+"""The directory of an experiment: where it lies, whether it can be used, what is declared in it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from searchers.space import domains, grid_axes
+from searchers.tree import flat_name
+from tuner.errors import ExperimentExists, StorageError
+from tuner.storage import atomic, layout, strict_json
+
+from .plan import Plan
+
+FORMAT_VERSION = 1
+
+
+def storage_root(plan: Plan) -> Path:
+    """Return the absolute directory in which the experiment's own is made."""
+    return Path(os.path.abspath(Path(plan.run.storage_path or layout.DEFAULT_STORAGE_PATH).expanduser()))
+
+
+def new_directory(plan: Plan) -> Path:
+    """Make the directory of a new experiment.
+
+    Raises:
+        ExperimentExists: If the given name is taken.
+        StorageError: If the storage path cannot be written to.
+    """
+    root = storage_root(plan)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except OSError as cause:
+        raise StorageError(f"storage_path {str(root)!r} cannot be written to: {cause}; give another one in RunConfig") from cause
+    return _named(root, plan.run.name) if plan.run.name else _dated(root, plan.name)
+
+
+def is_experiment(path: Path) -> bool:
+    """Return whether the directory holds an experiment."""
+    return (path / layout.DECLARATION).is_file() or (path / layout.JOURNAL).is_dir()
+
+
+def write_declaration(plan: Plan, directory: Path) -> None:
+    """Write ``experiment.json``: what was declared, for people and for a restore; nothing in it is ever executed."""
+    declaration = {
+        "format_version": FORMAT_VERSION,
+        "name": directory.name,
+        "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        "trainable": {"name": plan.name, "module": getattr(plan.trainable, "__module__", ""), "qualname": _qualname(plan.trainable)},
+        "metric": plan.tune.metric or plan.scheduler.metric or plan.searcher.metric,
+        "mode": plan.tune.mode or plan.scheduler.mode or plan.searcher.mode,
+        "num_samples": plan.tune.num_samples,
+        "seed": plan.seed,
+        "space": _described_space(plan.space),
+        "scheduler": _described(plan.scheduler),
+        "searcher": _described(plan.searcher),
+        "stop": repr(plan.run.stop),
+    }
+    atomic.write_text(directory / layout.DECLARATION, strict_json.dumps(declaration, default=strict_json.opaque) + "\n")
+
+
+def read_declaration(directory: Path) -> Mapping[str, Any]:
+    """Return what ``experiment.json`` says.
+
+    Raises:
+        StorageError: If it cannot be read, or was written by a later version.
+    """
+    path = directory / layout.DECLARATION
+    try:
+        declaration = strict_json.loads(path.read_bytes())
+        version = declaration["format_version"]
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise StorageError(f"{path} cannot be read: {cause}; it has to be there to continue the experiment") from cause
+    if version > FORMAT_VERSION:
+        raise StorageError(f"{path} has format version {version}, this release reads up to {FORMAT_VERSION}; update tuner-hpo")
+    return dict(declaration)
+
+
+def _named(root: Path, name: str) -> Path:
+    directory = root / layout.check_name(name)
+    if is_experiment(directory):
+        raise ExperimentExists(
+            f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable), "
+            "choose another name, or delete it"
+        )
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
+def _dated(root: Path, trainable: str) -> Path:
+    date = dt.datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
+    stem = f"{_safe(trainable)}_{date}"
+    for number in range(1000):
+        directory = root / (stem if number == 0 else f"{stem}_{number}")
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            continue
+        return directory
+    raise StorageError(f"no free directory name like {stem!r} is left in {str(root)!r}")
+
+
+def _safe(name: str) -> str:
+    kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name).lstrip("_-")
+    return kept[:60] or "experiment"
+
+
+def _qualname(trainable: Any) -> str:
+    return str(getattr(trainable, "__qualname__", type(trainable).__qualname__))
+
+
+def _described_space(space: Mapping[str, Any]) -> dict[str, str]:
+    searched = {**domains(space), **grid_axes(space)}
+    return {flat_name(path): repr(domain) for path, domain in searched.items()}
+
+
+def _described(part: object) -> dict[str, Any]:
+    return {"class": f"{type(part).__module__}.{type(part).__qualname__}"}

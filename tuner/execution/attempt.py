@@ -1,0 +1,226 @@
+"""One attempt of a trial as its worker lives it: the conversation with the driver, and the checkpoints that are part of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, final
+
+from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
+from tuner.core.trial import Failure, Verdict, checkpoint_directory_name
+from tuner.storage.checkpoints import Checkpoint, Provenance, commit, commit_from, stage
+
+from .autofill import AutoFill, counters_of, here
+from .failures import as_message, describe
+from .messages import Assignment
+from .values import Converter
+
+_CANNOT_SAVE = Failure(
+    "NotImplementedError", "a function trainable cannot be asked for a checkpoint; report one with report(metrics, checkpoint=…)"
+)
+
+
+class StopTraining(BaseException):
+    """Raised inside `report` when the trial is to end, so that ``finally`` and context managers run; not to be caught for good."""
+
+
+class Channel(Protocol):
+    """A worker's connection to the driver; the messages are those of `messages`, floats need not be finite."""
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+
+    def receive(self) -> dict[str, Any]:
+        """Wait for the answer to a ``result``."""
+
+
+@final
+class Attempt:
+    """Reports the results of one attempt and obeys the answers.
+
+    Attributes:
+        assignment: What the attempt is about.
+        trainable_name: What is trained.
+        latest_checkpoint_dir: Directory of the trial's latest checkpoint: the one to continue from, then the last one reported.
+        can_report: Whether training code reports itself, as functions do.
+    """
+
+    latest: ClassVar[Attempt | None] = None
+    """The attempt that runs in this process, or ran last: that of threads which training code has started."""
+
+    def __init__(self, assignment: Assignment, channel: Channel, trainable_name: str, *, can_report: bool) -> None:
+        """Begin the attempt."""
+        self.assignment = assignment
+        self.trainable_name = trainable_name
+        self.latest_checkpoint_dir = assignment.checkpoint_dir
+        self.can_report = can_report
+        self._channel = channel
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._verdict = Verdict.CONTINUE
+        self._is_over = False
+        self._has_unread_answer = False
+        self._next_checkpoint = assignment.next_checkpoint
+        self._converter = Converter()
+        self._autofill = AutoFill(assignment.trial_id, here())
+        self._autofill.restore(assignment.iteration, assignment.time_total_s, assignment.counters)
+
+    @property
+    def is_told_to_leave(self) -> bool:
+        """Whether an answer said to stop or to pause."""
+        return self._verdict is not Verdict.CONTINUE
+
+    def start(self) -> None:
+        """Say that the training code is about to be called."""
+        self._channel.send({"kind": "started", "pid": self._pid})
+        self._autofill.resume()
+
+    def finish(self, failure: Failure | None) -> None:
+        """Say that the attempt is over; later reports are errors. Waits for a report that another thread has under way."""
+        if os.getpid() != self._pid:  # a child that the training code has forked and that came back from it must not speak for its parent
+            return
+        with self._lock:
+            self._is_over = True
+        outcome = "failed" if failure else "stopped" if self.is_told_to_leave else "completed"
+        self._channel.send({"kind": "exited", "outcome": outcome, "failure": as_message(failure) if failure else None})
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
+        """Report metrics, with the checkpoint of a function, and wait for the answer.
+
+        Raises:
+            StopTraining: If the answer, or an earlier one, is to stop.
+            RuntimeError: If the attempt is over, of a class, which reports by returning from ``step``, or of another process.
+            TypeError: If `metrics` is no dictionary or `checkpoint` no `Checkpoint`.
+            ValueError: If the metrics cannot be reported, see `values`.
+            FileNotFoundError: If the checkpoint's directory does not exist.
+            CheckpointError: If it could not be committed; nothing has been reported then.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                "report was called in a child process of the trial; hand the metrics to the trial's own process and report there"
+            )
+        with self._lock:
+            self._check_may_report()
+            elapsed_s = self._autofill.elapsed_s()
+            converted = self._converter.convert(metrics)
+            name = checkpoint_directory_name(self._next_checkpoint) if _is_checkpoint(checkpoint) else None
+            result = self._autofill.fill(converted, elapsed_s, name)
+            record = None if checkpoint is None else self._commit_reported(checkpoint, result)
+            self._autofill.count(result)
+            answer = self._exchange(result, record)
+            if answer["save"]:
+                self._channel.send({"kind": "save_failed", "failure": as_message(_CANNOT_SAVE)})
+            if self.is_told_to_leave:
+                raise StopTraining(self._verdict)
+            self._autofill.resume()
+
+    def submit(self, result: dict[str, Any], write: Callable[[Path], None]) -> None:
+        """Report the complete result of a class trainable; save where the answer says so.
+
+        Args:
+            result: The result.
+            write: Writes the trainable's state into an empty directory.
+        """
+        with self._lock:
+            answer = self._exchange(result, None)
+            if answer["save"]:
+                self._channel.send(self._saved(write, result))
+
+    @contextmanager
+    def checkpoint_dir(self) -> Iterator[str]:
+        """Lend an empty directory on the trial's file system; a checkpoint reported from it is committed without a copy."""
+        staging = stage(self.assignment.trial_dir, self._next_checkpoint, self.assignment.attempt)
+        try:
+            yield str(staging)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def _check_may_report(self) -> None:
+        if not self.can_report:
+            raise RuntimeError("report is for function trainables; return the metrics from step, and save in save_checkpoint")
+        if self._is_over:
+            raise RuntimeError(f"trial {self.assignment.trial_id} is over, nothing can be reported any more; join threads before returning")
+        if self._has_unread_answer:
+            self._read_answer()
+        if self.is_told_to_leave:
+            raise StopTraining(self._verdict)
+
+    def _exchange(self, result: dict[str, Any], record: dict[str, Any] | None) -> dict[str, Any]:
+        self._channel.send({"kind": "result", "metrics": result, "checkpoint": record})
+        self._has_unread_answer = True
+        return self._read_answer()
+
+    def _read_answer(self) -> dict[str, Any]:
+        # A signal handler of the user's may raise in here; the answer is then read before the next report, lest the two be confused.
+        answer = self._channel.receive()
+        self._has_unread_answer = False
+        self._verdict = Verdict(answer["verdict"])
+        Attempt.latest = self
+        return answer
+
+    def _commit_reported(self, checkpoint: Checkpoint, result: dict[str, Any]) -> dict[str, Any]:
+        with checkpoint.as_directory() as source:
+            directory = commit_from(source, self.assignment.trial_dir, self._provenance(result), sync=self.assignment.sync_checkpoints)
+        return self._record(directory, result)
+
+    def _saved(self, write: Callable[[Path], None], result: dict[str, Any]) -> dict[str, Any]:
+        try:
+            with self.checkpoint_dir() as staging:
+                write(Path(staging))
+                sync = self.assignment.sync_checkpoints
+                directory = commit(staging, self.assignment.trial_dir, self._provenance(result), sync=sync)
+        except Exception as error:  # noqa: BLE001  (whatever the user's code raises, the trial can go on without this checkpoint)
+            return {"kind": "save_failed", "failure": as_message(describe(error))}
+        return {"kind": "saved", "checkpoint": self._record(directory, result)}
+
+    def _provenance(self, result: dict[str, Any]) -> Provenance:
+        index, attempt = self._next_checkpoint, self.assignment.attempt
+        return Provenance(self.assignment.trial_id, attempt, index, result[TRAINING_ITERATION], result)
+
+    def _record(self, directory: Path, result: dict[str, Any]) -> dict[str, Any]:
+        index = self._next_checkpoint
+        self._next_checkpoint += 1
+        self.latest_checkpoint_dir = str(directory)
+        return {
+            "index": index,
+            "iteration": result[TRAINING_ITERATION],
+            "time_total_s": result[TIME_TOTAL_S],
+            "counters": counters_of(result),
+        }
+
+
+_current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
+
+
+@contextmanager
+def attached(attempt: Attempt) -> Iterator[None]:
+    """Make this the attempt of the current thread, and of threads that training code starts."""
+    token = _current.set(attempt)
+    Attempt.latest = attempt
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_attempt() -> Attempt | None:
+    """Return the attempt that the calling code belongs to, None outside any.
+
+    A thread that training code has started belongs to the attempt that runs in this process; where trials take turns in one process, to
+    the one whose turn it is.
+    """
+    attempt = _current.get()
+    if attempt is None and threading.current_thread() is not threading.main_thread():
+        return Attempt.latest
+    return attempt
+
+
+def _is_checkpoint(checkpoint: Checkpoint | None) -> bool:
+    if checkpoint is None or isinstance(checkpoint, Checkpoint):
+        return checkpoint is not None
+    raise TypeError(f"checkpoint must be a Checkpoint, got {checkpoint!r}; write checkpoint=Checkpoint.from_directory(path)")

@@ -1,0 +1,164 @@
+"""The keys that the engine adds to every result, and the counts behind them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core import result as key
+
+_COUNTED = ((key.TIMESTEPS_THIS_ITER, key.TIMESTEPS_TOTAL), (key.EPISODES_THIS_ITER, key.EPISODES_TOTAL))
+_TOTALS = frozenset(total for _, total in _COUNTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where training runs.
+
+    Attributes:
+        pid: Id of the process.
+        hostname: Name of the machine.
+        node_ip: Its address.
+    """
+
+    pid: int
+    hostname: str
+    node_ip: str
+
+
+@functools.cache
+def host() -> tuple[str, str]:
+    """Return name and address of this machine, looked up once; forked workers inherit the answer."""
+    return socket.gethostname(), _address()
+
+
+def here() -> Place:
+    """Return the place of this process."""
+    return Place(os.getpid(), *host())
+
+
+def _address() -> str:
+    # Connecting a datagram socket sends nothing: it only asks the routing table which address would be ours. A name lookup could hang.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def local_date(timestamp: int) -> str:
+    """Return a moment as local time, the way results show it, e.g. ``2030-01-31_23-59-58``."""
+    return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(timestamp))
+
+
+class AutoFill:
+    """Counts a trial's results and completes each of them.
+
+    Times are training time: what passes between `resume` and the next `fill`, so that waiting for the engine does not count.
+
+    Attributes:
+        iteration: ``training_iteration`` of the latest result.
+        time_total_s: Training time of the trial up to it, earlier attempts included.
+        counters: ``timesteps_total`` and ``episodes_total`` up to it, where the training code counts them.
+    """
+
+    __slots__ = (
+        "_clock", "_date", "_date_of", "_dated_s", "_first_iteration", "_fixed", "_mark_s", "_time_before_s", "_wall_clock", "counters",
+        "iteration", "time_total_s", "trial_id",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        trial_id: str,
+        place: Place,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+        date: Callable[[int], str] = local_date,
+    ) -> None:
+        """Create the counts of a trial that has not reported yet.
+
+        Args:
+            trial_id: The trial.
+            place: Where it runs.
+            clock: Measures training time, seconds.
+            wall_clock: Gives the time of day, seconds since 1970.
+            date: Renders a moment of `wall_clock`.
+        """
+        self.trial_id = trial_id
+        self._fixed = {key.PID: place.pid, key.HOSTNAME: place.hostname, key.NODE_IP: place.node_ip}
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._date = date
+        self._dated_s, self._date_of = -1, ""
+        self.restore(0, 0.0, {})
+        self.resume()
+
+    def restore(self, iteration: int, time_total_s: float, counters: Mapping[str, int]) -> None:
+        """Continue from these counts."""
+        self.iteration = self._first_iteration = iteration
+        self.time_total_s = self._time_before_s = time_total_s
+        self.counters = dict(counters)
+
+    def resume(self) -> None:
+        """Start to measure: training goes on."""
+        self._mark_s = self._clock()
+
+    def elapsed_s(self) -> float:
+        """Return the training time since `resume`, in seconds."""
+        return self._clock() - self._mark_s
+
+    def fill(self, metrics: Mapping[str, Any], elapsed_s: float, checkpoint_dir_name: str | None = None) -> dict[str, Any]:
+        """Return the next result: the metrics first, then the keys of the engine. It does not count before `count`.
+
+        Args:
+            metrics: What was reported, converted; a ``time_this_iter_s``, ``timestamp``, ``timesteps_this_iter`` … in it wins.
+            elapsed_s: Training time it took.
+            checkpoint_dir_name: Directory of the checkpoint that was reported with it.
+        """
+        supplied = metrics.keys() & key.SUPPLIED_BY_USER
+        elapsed_s = float(metrics.get(key.TIME_THIS_ITER_S, elapsed_s)) if supplied else elapsed_s
+        time_total_s = self.time_total_s + elapsed_s
+        timestamp = int(self._wall_clock())
+        if timestamp != self._dated_s:
+            self._dated_s, self._date_of = timestamp, self._date(timestamp)
+        filled = {
+            **metrics,
+            key.TIMESTAMP: timestamp,
+            key.CHECKPOINT_DIR_NAME: checkpoint_dir_name,
+            key.SHOULD_CHECKPOINT: checkpoint_dir_name is not None,
+            key.DONE: False,
+            key.TRAINING_ITERATION: self.iteration + 1,
+            key.TRIAL_ID: self.trial_id,
+            key.DATE: self._date_of,
+            key.TIME_THIS_ITER_S: elapsed_s,
+            key.TIME_TOTAL_S: time_total_s,
+            **self._fixed,
+            key.TIME_SINCE_RESTORE: time_total_s - self._time_before_s,
+            key.ITERATIONS_SINCE_RESTORE: self.iteration + 1 - self._first_iteration,
+            **self.counters,
+        }
+        for name in supplied:
+            filled[name] = metrics[name]
+        for this_iter, total in _COUNTED:
+            if this_iter in supplied and total not in supplied:
+                filled[total] = self.counters.get(total, 0) + int(metrics[this_iter])
+        return filled
+
+    def count(self, result: Mapping[str, Any]) -> None:
+        """Count a result that `fill` returned: the next one follows it."""
+        self.iteration = result[key.TRAINING_ITERATION]
+        self.time_total_s = result[key.TIME_TOTAL_S]
+        if self.counters or not _TOTALS.isdisjoint(result):
+            self.counters = counters_of(result)
+
+
+def counters_of(result: Mapping[str, Any]) -> dict[str, int]:
+    """Return those of a result's keys that count what was trained on."""
+    return {total: int(result[total]) for _, total in _COUNTED if total in result}

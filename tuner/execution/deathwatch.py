@@ -1,0 +1,123 @@
+"""How no process outlives its owner, however the owner dies.
+
+There are three bells, since each alone fails somewhere:
+
+1. *Knells.* A knell is a pipe on which nothing is ever written; its owner alone holds the writing end. Whoever wants to die with the
+   owner opens the reading end anew and asks the kernel to kill its whole process group when the pipe is hung up. No code of ours has
+   to run, so a trial stuck in C cannot escape, and its loader processes go with it. Linux only.
+2. *Parent-death signal.* Follows the parent, not the owner, and reaches one process, not its group. Linux only.
+3. *The life line.* The zygote sees the end of file of its socket to the driver, kills all of its descendants, those included that
+   have left their group, and leaves. Works everywhere, but needs the zygote alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import os
+import select
+import signal
+import sys
+
+IS_LINUX = sys.platform == "linux"
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed when the parent process dies; at once, if it is no longer `parent`."""
+    if IS_LINUX:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parent dies, so that they can be found, killed and reaped."""
+    if IS_LINUX:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_owner(knell: int) -> int:
+    """Let the kernel kill the caller's process group when the knell's writing end is closed.
+
+    Args:
+        knell: Descriptor of the reading end. It may be shared with other processes: the setting belongs to an open file, so the pipe
+            is opened anew.
+
+    Returns:
+        The descriptor that carries the setting; as long as it is open, the knell can ring.
+    """
+    if not IS_LINUX:
+        return knell
+    own = os.open(f"/proc/self/fd/{knell}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(own, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    if is_hung_up(own):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    return own
+
+
+def is_hung_up(knell: int) -> bool:
+    """Return whether nobody holds the knell's writing end any more."""
+    poll = select.poll()
+    poll.register(knell, select.POLLIN)
+    return any(mask & select.POLLHUP for _, mask in poll.poll(0))
+
+
+def children() -> set[int]:
+    """Return the process ids of the caller's children, dead ones not yet reaped included; empty where the system cannot tell."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as listing:
+            return {int(pid) for pid in listing.read().split()}
+    except OSError:
+        return set()
+
+
+def kill_child_and_group(pid: int) -> None:
+    """Kill a child that has not been reaped, and the group that it leads, if it has come to that."""
+    for kill in (os.kill, os.killpg):
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+
+
+def is_group_alive(leader: int) -> bool:
+    """Return whether the process group has members, dead ones not yet reaped included."""
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def dead_child() -> int | None:
+    """Return a child that is dead and not yet reaped, so that its number cannot have been given away; None if there is none."""
+    try:
+        info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return info.si_pid if info else None
+
+
+def num_threads() -> int:
+    """Return how many threads the process has, those included that Python does not know; 1 where the system cannot tell."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 1
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc().prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,69 @@
+"""What went wrong in training code, as text.
+
+An exception of the user's may be of any shape: its ``__str__`` may raise, it may not be picklable, its traceback may be endless. So it
+is described where it was caught, and only the description travels.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from tuner.core.trial import Failure
+
+MAX_MESSAGE_LENGTH = 1_000
+MAX_TRACEBACK_LENGTH = 16_000
+
+_ENGINE = str(Path(__file__).parent)
+
+
+def describe(error: BaseException) -> Failure:
+    """Return a description of the exception; never raises.
+
+    Example:
+        >>> str(describe(ValueError("lr must be positive")))
+        'ValueError: lr must be positive'
+    """
+    text = f"exited with code {_safe_text(error.code)}" if isinstance(error, SystemExit) else _safe_text(error)
+    return Failure(_encodable(type(error).__name__), _encodable(_one_line(text)), _encodable(_traceback(error)))
+
+
+def as_message(failure: Failure) -> dict[str, str]:
+    """Return the failure in the form in which it travels, see `messages`."""
+    return {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
+
+
+def _safe_text(value: object) -> str:
+    try:
+        return str(value)
+    except BaseException:  # noqa: BLE001  (str of a user's exception may raise anything)
+        return f"<{type(value).__name__} whose text cannot be read>"
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_MESSAGE_LENGTH else line[: MAX_MESSAGE_LENGTH - 1] + "…"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        text = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
+    except BaseException:  # noqa: BLE001  (formatting runs code of the exception's own)
+        return "the traceback cannot be formatted"
+    if len(text) > MAX_TRACEBACK_LENGTH:
+        half = MAX_TRACEBACK_LENGTH // 2
+        text = f"{text[:half]}\n  ... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+    return text
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """Return the traceback from the first frame on that is not the engine's; all of it where every frame is."""
+    inner = trace
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_ENGINE):
+        inner = inner.tb_next
+    return inner or trace
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

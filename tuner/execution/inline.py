@@ -1,0 +1,218 @@
+"""An executor that runs trials in the user's own process, one at a time: for debuggers, notebooks and tests."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, assert_never, final
+
+from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
+from tuner.core.events import Event, Outcome, WorkerExited
+from tuner.core.trial import Failure, Verdict
+
+from .failures import as_message, describe
+from .messages import Assignment
+from .session import run_attempt
+from .translate import to_event
+
+_STOP = {"verdict": Verdict.STOP, "save": False}
+
+
+@final
+class InlineExecutor:
+    """Runs trials in this process, one at a time, each in a thread of its own.
+
+    A trial runs until it reports or ends; then the next one gets its turn, first come, first served. Trials advance only while the
+    driver is in `wait`, so that the order of events is the same each time, breakpoints stop everything, and several trials may still be
+    under way at once, as schedulers need.
+
+    There is no process to be killed: a killed trial is stopped at its next report, and one that never reports goes on until it ends.
+    Trials share the modules, the environment, standard output and the global random generators of the process.
+
+    Args:
+        trainable: A function of the configuration, or a subclass of `Trainable`.
+        assign: Says what a started worker has to do.
+        capacity: Total resources, e.g. ``{"cpu": 4.0}``: how many trials may be under way at once.
+    """
+
+    def __init__(self, trainable: Any, assign: Callable[[StartWorker], Assignment], *, capacity: Mapping[str, float]) -> None:
+        self._trainable = trainable
+        self._assign = assign
+        self._capacity = dict(capacity)
+        self._changed = threading.Condition()
+        self._workers: dict[tuple[str, int], _Worker] = {}
+        self._queue: deque[_Worker] = deque()
+        self._running: _Worker | None = None
+        self._events: list[Event] = []
+        self._is_awake = False
+        self._is_shut = False
+
+    def capacity(self) -> Mapping[str, float]:
+        """See `Executor.capacity`."""
+        return self._capacity
+
+    def clock(self) -> float:
+        """See `Executor.clock`."""
+        return time.monotonic()
+
+    def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
+        """See `Executor.carry_out`; a worker acts at its next turn."""
+        with self._changed:
+            for command in commands:
+                match command:
+                    case StartWorker():
+                        self._enlist(command)
+                    case AnswerReport():
+                        self._answer(command)
+                    case KillWorker():
+                        self._kill(command)
+                    case _:
+                        assert_never(command)
+
+    def wait(self, timeout_s: float | None) -> list[Event]:
+        """See `Executor.wait`; gives the next trial its turn. When the time is up in the middle of a turn, the trial keeps it."""
+        with self._changed:
+            if not self._events:
+                self._begin_turn()
+                self._changed.wait_for(lambda: self._is_awake or bool(self._events and self._running is None), timeout_s)
+            self._is_awake = False
+            events, self._events = self._events, []
+            return events
+
+    def wake(self) -> None:
+        """See `Executor.wake`."""
+        with self._changed:
+            self._is_awake = True
+            self._changed.notify_all()
+
+    def shutdown(self, deadline_s: float) -> None:
+        """See `Executor.shutdown`; a trial that does not come to a report in time is left behind in its thread."""
+        end_s = time.monotonic() + deadline_s
+        with self._changed:
+            for worker in list(self._workers.values()):
+                self._kill(KillWorker(worker.command.trial_id, worker.command.attempt, "shutdown"))
+            while self._workers and time.monotonic() < end_s:
+                self._events.clear()
+                self._begin_turn()
+                self._changed.wait_for(lambda: self._running is None, end_s - time.monotonic())
+            self._is_shut = True
+            self._workers.clear()
+            self._queue.clear()
+            self._events.clear()
+            self._changed.notify_all()
+
+    # ------------------------------------------------------------------------------------------------ turns; all hold the condition
+
+    def _enlist(self, command: StartWorker) -> None:
+        worker = _Worker(command)
+        self._workers[command.trial_id, command.attempt] = worker
+        self._queue.append(worker)
+
+    def _answer(self, command: AnswerReport) -> None:
+        worker = self._workers.get((command.trial_id, command.attempt))
+        if worker and worker.is_parked and worker.answer is None:
+            worker.answer = {"verdict": command.verdict, "save": command.save}
+            self._queue.append(worker)
+
+    def _kill(self, command: KillWorker) -> None:
+        worker = self._workers.get((command.trial_id, command.attempt))
+        if worker is None or worker.killed_for is not None:
+            return
+        worker.killed_for = command.reason
+        if not worker.has_started:
+            self._queue.remove(worker)
+            self._bury(worker)
+        elif worker.is_parked and worker.answer is None:
+            self._queue.append(worker)
+
+    def _begin_turn(self) -> None:
+        while self._running is None and self._queue and not self._events:
+            worker = self._running = self._queue.popleft()
+            worker.is_parked = False
+            if worker.has_started:
+                self._changed.notify_all()
+            else:
+                self._start(worker)
+
+    def _start(self, worker: _Worker) -> None:
+        worker.has_started = True
+        try:
+            assignment = self._assign(worker.command)
+        except Exception as error:  # noqa: BLE001  (the driver must not die of one trial)
+            self._tell(worker, {"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))})
+            return
+        name = f"{worker.command.trial_id}-{worker.command.attempt}"
+        threading.Thread(target=self._live, args=(worker, _with_own_config(assignment)), name=name, daemon=True).start()
+
+    def _tell(self, worker: _Worker, message: Mapping[str, Any]) -> None:
+        command = worker.command
+        if (command.trial_id, command.attempt) not in self._workers:
+            return
+        event = to_event(command.trial_id, command.attempt, message)
+        if worker.killed_for is None:
+            self._events.append(event)
+        if isinstance(event, WorkerExited):
+            self._bury(worker)
+
+    def _bury(self, worker: _Worker) -> None:
+        trial_id, attempt = worker.command.trial_id, worker.command.attempt
+        if worker.killed_for is not None:
+            self._events.append(WorkerExited(trial_id, attempt, Outcome.KILLED, Failure("killed", worker.killed_for)))
+        del self._workers[trial_id, attempt]
+        if self._running is worker:
+            self._running = None
+        self._changed.notify_all()
+
+    # ------------------------------------------------------------------------------------------------ in the threads of the trials
+
+    def _live(self, worker: _Worker, assignment: Assignment) -> None:
+        run_attempt(self._trainable, assignment, _Seat(functools.partial(self._hear, worker), functools.partial(self._park, worker)))
+
+    def _hear(self, worker: _Worker, message: Mapping[str, Any]) -> None:
+        with self._changed:
+            self._tell(worker, message)
+
+    def _park(self, worker: _Worker) -> dict[str, Any]:
+        """Let others have their turn until the trial's report is answered."""
+        with self._changed:
+            if worker.killed_for is None:
+                worker.is_parked = True
+                if self._running is worker:
+                    self._running = None
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._running is worker or self._is_shut)
+            answer, worker.answer = worker.answer, None
+            return answer if answer and worker.killed_for is None else _STOP
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Worker:
+    """A trial's attempt and where it stands."""
+
+    command: StartWorker
+    has_started: bool = False
+    is_parked: bool = False
+    """It has reported and waits for its answer, and then for its turn."""
+    answer: dict[str, Any] | None = None
+    killed_for: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Seat:
+    """A trial's connection to the executor."""
+
+    send: Callable[[dict[str, Any]], None]
+    receive: Callable[[], dict[str, Any]]
+
+
+def _with_own_config(assignment: Assignment) -> Assignment:
+    """Keep what the training code does to its configuration from reaching the driver's; what cannot be copied is shared."""
+    with contextlib.suppress(Exception):
+        return dataclasses.replace(assignment, config=copy.deepcopy(dict(assignment.config)))
+    return assignment

@@ -1,0 +1,136 @@
+"""The driver's picture of one worker: what it may say next, and how it ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, final
+
+from tuner.core.commands import AnswerReport, StartWorker
+from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
+from tuner.core.trial import Failure, Verdict
+from tuner.storage import strict_json
+
+from .post_mortem import cause_of_death, size
+from .translate import to_event
+from .wire import DriverEnd
+
+_ANSWERS: Final = {
+    (verdict, save): strict_json.dumps({"verdict": verdict.value, "save": save}).encode() + b"\n"
+    for verdict in Verdict
+    for save in (False, True)
+}
+
+
+@final
+class RemoteWorker:
+    """One attempt, from its start to the end of its process group.
+
+    Attributes:
+        number: Unique among all workers of the executor.
+        trial_id: Whose.
+        attempt: Which.
+        end: The driver's end of the connection.
+        farewell: What the worker itself has said last about how it ended.
+        is_orphaned: Whether the zygote that had started it is dead.
+        mask: What the selector watches its connection for, 0 for nothing.
+    """
+
+    __slots__ = (
+        "_complaint", "_is_waiting", "_kill_reason", "_stderr", "_stderr_start", "attempt", "end", "farewell", "is_orphaned", "mask",
+        "number", "trial_id",
+    )  # fmt: skip
+
+    def __init__(self, number: int, command: StartWorker, end: DriverEnd, stderr: Path) -> None:
+        """Expect the worker's first message.
+
+        Args:
+            number: See above.
+            command: What it was started for.
+            end: See above.
+            stderr: File that takes its standard error, after that of earlier attempts.
+        """
+        self.number = number
+        self.trial_id = command.trial_id
+        self.attempt = command.attempt
+        self.end = end
+        self.farewell: WorkerExited | None = None
+        self.is_orphaned = False
+        self.mask = 0
+        self._stderr = stderr
+        self._stderr_start = size(stderr)
+        self._complaint: Failure | None = None
+        self._kill_reason: str | None = None
+        self._is_waiting = False
+
+    def receive(self) -> list[Event] | None:
+        """Return the events that one read completes, None at the end of the connection.
+
+        Raises:
+            ValueError: If the worker does not keep to the protocol; it has to be killed, and `exit_event` will tell.
+        """
+        try:
+            messages = self.end.receive()
+            return None if messages is None else self._events(messages)
+        except ValueError as error:
+            self._complain(error)
+            raise
+
+    def drain(self) -> list[Event]:
+        """Return the events in what a worker that is gone has left in the connection."""
+        if self._complaint:
+            return []
+        try:
+            return self._events(self.end.drain())
+        except ValueError as error:
+            self._complain(error)
+            return []
+
+    def answer(self, command: AnswerReport) -> None:
+        """Begin to send the answer to a report."""
+        self._is_waiting = False
+        self.end.send(_ANSWERS[command.verdict, command.save])
+
+    def condemn(self, reason: str) -> None:
+        """Note that the worker is being killed on the core's wish; a last word that comes later counts no more."""
+        self._kill_reason = self._kill_reason or reason
+
+    def exit_event(self, code: int | None) -> WorkerExited:
+        """Return how the worker ended.
+
+        Args:
+            code: Its exit code, or minus the signal that killed it; None if it went with its zygote.
+        """
+        if self.farewell:
+            return self.farewell
+        if self._complaint:
+            return self._exited(Outcome.FAILED, self._complaint)
+        if self._kill_reason is not None:
+            return self._exited(Outcome.KILLED, Failure("killed", self._kill_reason))
+        if code is None:
+            return self._exited(Outcome.LOST, Failure("lost", "the process that had started it died, through no fault of the trial's"))
+        return self._exited(Outcome.FAILED, cause_of_death(code, self._stderr, self._stderr_start))
+
+    def _exited(self, outcome: Outcome, failure: Failure) -> WorkerExited:
+        return WorkerExited(self.trial_id, self.attempt, outcome, failure)
+
+    def _complain(self, error: ValueError) -> None:
+        self._complaint = Failure("malformed message", f"{error}; nothing but report may write to a worker's connection")
+
+    def _events(self, messages: list[Any]) -> list[Event]:
+        events = []
+        for message in messages:
+            event = to_event(self.trial_id, self.attempt, message)
+            self._check(event)
+            if not isinstance(event, WorkerExited):
+                events.append(event)
+            elif self._kill_reason is None:
+                self.farewell = event
+        return events
+
+    def _check(self, event: Event) -> None:
+        if self.farewell:
+            raise ValueError("a message came after the last one")
+        if isinstance(event, ResultReported):
+            if self._is_waiting:
+                raise ValueError("a report came before the last one was answered")
+            self._is_waiting = True

@@ -1,0 +1,101 @@
+"""Workers for trainables with which a process cannot be forked: fresh interpreters that load the trainable ahead of their time."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import functools
+import os
+import signal
+import socket
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Any, NoReturn, final
+
+from . import deathwatch, worker
+from .control import receive_with_descriptor
+from .parcel import Parcel, command
+
+
+@final
+class SpareWorkers:
+    """Keeps as many workers ready as are running, so that each next trial finds one that has loaded the trainable."""
+
+    def __init__(self, knells: tuple[int, int], parcel: int) -> None:
+        """Start none yet.
+
+        Args:
+            knells: The driver's and the zygote's, reading ends.
+            parcel: Descriptor of the parcel with the trainable.
+        """
+        self._inherited = (*knells, parcel)
+        for descriptor in self._inherited:
+            os.set_inheritable(descriptor, True)  # noqa: FBT003  (positional only)
+        self._hatches: dict[int, socket.socket] = {}
+
+    @property
+    def spares(self) -> AbstractSet[int]:
+        """Process ids of those that wait for a trial."""
+        return self._hatches.keys()
+
+    def start(self, descriptor: int) -> int:
+        """Give the oldest spare a trial's descriptor; return its process id."""
+        pid = next(iter(self._hatches), None) or self._spawn()
+        with self._hatches.pop(pid) as hatch, contextlib.suppress(BrokenPipeError):  # whoever is dead will be reaped
+            socket.send_fds(hatch, [b"."], [descriptor])
+        return pid
+
+    def prepare(self, num_running: int) -> None:
+        """Spawn what is missing to one spare for each running worker, at least one."""
+        with contextlib.suppress(OSError):
+            while len(self._hatches) < max(1, num_running):
+                self._spawn()
+
+    def bury(self, pid: int) -> None:
+        """Forget a spare that has died; it is not replaced before a trial needs it, lest one that cannot live be spawned for ever."""
+        if hatch := self._hatches.pop(pid, None):
+            hatch.close()
+
+    def _spawn(self) -> int:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.set_inheritable(True)
+            arguments = command("tuner.execution.spawning", os.getpid(), theirs.fileno(), *self._inherited)
+            pid = os.posix_spawn(arguments[0], arguments, os.environ)
+        self._hatches[pid] = ours
+        return pid
+
+
+def main(zygote: str, hatch: str, driver_knell: str, zygote_knell: str, parcel: str) -> None:
+    """Be a spare worker.
+
+    Args:
+        zygote: Process id of the parent.
+        hatch: Descriptor through which the trial's will come, like the following.
+        driver_knell: Reading end of the driver's knell.
+        zygote_knell: Reading end of the zygote's.
+        parcel: The parcel with the trainable.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for descriptor in (hatch, driver_knell, zygote_knell, parcel):
+        os.set_inheritable(int(descriptor), False)  # noqa: FBT003  (positional only)
+    faulthandler.enable()
+    worker.enter_life(int(zygote), (int(driver_knell), int(zygote_knell)))
+    load = _loaded(Parcel(int(parcel)))
+    with socket.socket(fileno=int(hatch)) as opening:
+        _, descriptor = receive_with_descriptor(opening, 1)
+    if descriptor is not None:
+        worker.live(descriptor, load)
+
+
+def _loaded(parcel: Parcel) -> Callable[[], Any]:
+    """Load the trainable; if that fails, so will the trial, once there is one."""
+    try:
+        trainable = parcel.load()
+    except BaseException as error:  # noqa: BLE001  (the user's modules may even exit)
+        return functools.partial(_fail, error)
+    return lambda: trainable
+
+
+def _fail(error: BaseException) -> NoReturn:
+    raise error

@@ -1,0 +1,339 @@
+"""What can be trained: functions of a configuration and subclasses of `Trainable`."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import os
+import pickle
+import tempfile
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tuner.core.result import TIME_TOTAL_S
+from tuner.errors import CheckpointError
+from tuner.storage.checkpoints import Checkpoint, Provenance, read_manifest
+from tuner.storage.manifest import write_manifest
+from tuner.storage.trees import contents_of
+
+from .autofill import AutoFill, counters_of, here
+from .calling import bind, check_call, check_function, with_config
+from .messages import Assignment
+from .values import Converter
+
+DICT_CHECKPOINT = "_dict_checkpoint.pkl"
+"""File that holds what `Trainable.save_checkpoint` returned as a dictionary."""
+_STANDALONE = "default"
+
+
+class Trainable(ABC):
+    """Base of class trainables: training as a sequence of steps that can be saved, restored and taken over by another configuration.
+
+    Override `setup` and `step`; for checkpoints also `save_checkpoint` and `load_checkpoint`. The engine calls `setup` once, then
+    `step` once for each iteration, and `cleanup` at the end. Do not override ``__init__``.
+
+    A trainable also runs without an experiment, to be debugged: construct it with a configuration and call `train`, `save`, `restore`,
+    `stop`.
+
+    Args:
+        config: The hyperparameters; a copy is kept.
+        assignment: What the engine has assigned to this attempt, None without an experiment.
+
+    Example:
+        >>> class Countdown(Trainable):
+        ...     def setup(self, config):
+        ...         self.left = config["start"]
+        ...
+        ...     def step(self):
+        ...         self.left -= 1
+        ...         return {"left": self.left, "done": self.left == 0}
+        >>> countdown = Countdown({"start": 3})
+        >>> countdown.train()["left"], countdown.train()["left"], countdown.iteration
+        (2, 1, 2)
+
+    Departures:
+        ``train_buffered``, ``export_model`` and ``resource_help`` do not exist. The working directory is never changed: write to
+        `logdir`. Without an experiment, `logdir` is a new temporary directory, and the trial's name and id are ``"default"``.
+    """
+
+    requested_resources: ClassVar[Any] = None
+    """Set by `with_resources`."""
+    given_parameters: ClassVar[Mapping[str, Any]] = {}
+    """Set by `with_parameters`."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, assignment: Assignment | None = None) -> None:
+        self.config: dict[str, Any] = dict(config or {})
+        self._assignment = assignment
+        self._logdir: str | None = None
+        self._converter = Converter()
+        self._autofill = AutoFill(self.trial_id, here())
+        self._last_result: dict[str, Any] = {}
+        self._num_saved = 0
+        if assignment is not None:
+            self._autofill.restore(assignment.iteration, assignment.time_total_s, assignment.counters)
+        self.setup(copy.deepcopy(self.config), **self.given_parameters)
+
+    # ------------------------------------------------------------------------------------------------ for users to override
+
+    def setup(self, config: dict[str, Any], **parameters: Any) -> None:  # noqa: B027  (a hook)
+        """Build what is to be trained.
+
+        Args:
+            config: The hyperparameters; a deep copy.
+            **parameters: What `with_parameters` has added.
+        """
+
+    @abstractmethod
+    def step(self) -> dict[str, Any]:
+        """Train for one iteration.
+
+        Returns:
+            The metrics, possibly none. ``done: True`` ends the trial, ``should_checkpoint: True`` saves it at this iteration.
+        """
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | os.PathLike[str] | None:
+        """Write the state of the training.
+
+        Args:
+            checkpoint_dir: An empty directory.
+
+        Returns:
+            None or `checkpoint_dir`, or a dictionary, which is then pickled in the place of files.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be saved; implement save_checkpoint and load_checkpoint")
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Take the state back.
+
+        Args:
+            checkpoint: The dictionary that `save_checkpoint` returned, else a directory with the files it wrote, at another place.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be restored; implement save_checkpoint and load_checkpoint")
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Continue with another configuration in the same process.
+
+        Returns:
+            Whether that is possible; False, the default, makes the engine start a new process.
+        """
+        return False
+
+    def cleanup(self) -> None:  # noqa: B027  (a hook)
+        """Release what training holds; called when the trial is stopped or has ended, but not when it has crashed."""
+
+    def log_result(self, result: dict[str, Any]) -> None:  # noqa: B027  (a hook)
+        """See each result in the trial's own process, complete, before the engine does; changes to it go nowhere."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> Any:  # noqa: ARG003  (for those who override it)
+        """Return what a trial with this configuration occupies, None for 1 CPU; `with_resources` overrides it."""
+        return None
+
+    # ------------------------------------------------------------------------------------------------ what can be asked
+
+    @property
+    def trial_id(self) -> str:
+        """Id of the trial."""
+        return self._assignment.trial_id if self._assignment else _STANDALONE
+
+    @property
+    def trial_name(self) -> str:
+        """Name of the trainable and id of the trial."""
+        return f"{trainable_name(type(self))}_{self.trial_id}" if self._assignment else _STANDALONE
+
+    @property
+    def trial_resources(self) -> Mapping[str, float]:
+        """What the trial occupies."""
+        return self._assignment.resources if self._assignment else {}
+
+    @property
+    def logdir(self) -> str:
+        """The trial's directory, absolute; files written there stay with the experiment."""
+        if self._assignment:
+            return os.fspath(self._assignment.trial_dir)
+        if self._logdir is None:
+            self._logdir = tempfile.mkdtemp(prefix=f"{trainable_name(type(self))}_")
+        return self._logdir
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations the trial has trained, earlier attempts included."""
+        return self._autofill.iteration
+
+    @property
+    def training_iteration(self) -> int:
+        """The same as `iteration`."""
+        return self.iteration
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the hyperparameters."""
+        return self.config
+
+    # ------------------------------------------------------------------------------------------------ the engine's side
+
+    def train(self) -> dict[str, Any]:
+        """Run one step and return its result, converted and with the auto-filled keys.
+
+        Raises:
+            TypeError: If `step` returns no dictionary.
+            ValueError: If it returns what cannot be reported, see `values`.
+        """
+        self._autofill.resume()
+        metrics = self.step()
+        elapsed_s = self._autofill.elapsed_s()
+        if not isinstance(metrics, Mapping):
+            raise TypeError(f"step must return a dictionary of metrics, got {type(metrics).__name__}; return {{}} where there are none")
+        self._last_result = self._autofill.fill(self._converter.convert(metrics), elapsed_s)
+        self._autofill.count(self._last_result)
+        self.log_result(dict(self._last_result))
+        return self._last_result
+
+    def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> Checkpoint:
+        """Save the training without an experiment.
+
+        Args:
+            checkpoint_dir: Where to; made if it is missing. None for a new directory in `logdir`.
+        """
+        directory = Path(checkpoint_dir or Path(self.logdir, f"checkpoint_{self._num_saved:06d}"))
+        directory.mkdir(parents=True, exist_ok=True)
+        write_checkpoint(self, directory)
+        provenance = Provenance(self.trial_id, 0, self._num_saved, self.iteration, self._last_result)
+        write_manifest(directory, contents_of(directory), provenance, sync=False)
+        self._num_saved += 1
+        return Checkpoint.from_directory(directory)
+
+    def restore(self, checkpoint: str | os.PathLike[str] | Checkpoint) -> None:
+        """Continue from a checkpoint of this trainable's, one of an experiment or one that `save` wrote.
+
+        Args:
+            checkpoint: The checkpoint, or its directory.
+        """
+        source = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.from_directory(checkpoint)
+        with source.as_directory() as directory:
+            read_checkpoint(self, directory)
+            with contextlib.suppress(CheckpointError):  # files of the user's own, without a manifest: nothing is known of their origin
+                manifest = read_manifest(directory)
+                counted = manifest.metrics
+                self._autofill.restore(manifest.iteration, float(counted.get(TIME_TOTAL_S, 0.0)), counters_of(counted))
+
+    def reset(self, new_config: Mapping[str, Any]) -> bool:
+        """Start over with another configuration, as far as `reset_config` can; counts begin again at 0."""
+        if not self.reset_config(copy.deepcopy(dict(new_config))):
+            return False
+        self.config = dict(new_config)
+        self._autofill.restore(0, 0.0, {})
+        return True
+
+    def stop(self) -> None:
+        """End the training: calls `cleanup`."""
+        self.cleanup()
+
+
+def write_checkpoint(trainable: Trainable, directory: Path) -> None:
+    """Let a trainable save itself into an empty directory.
+
+    Raises:
+        ValueError: If `save_checkpoint` returns anything but None, the directory or a dictionary.
+    """
+    returned = trainable.save_checkpoint(str(directory))
+    match returned:
+        case None:
+            return
+        case dict():
+            (directory / DICT_CHECKPOINT).write_bytes(pickle.dumps(returned))
+        case str() | os.PathLike() if os.path.realpath(returned) == os.path.realpath(directory):
+            return
+        case _:
+            raise ValueError(
+                f"save_checkpoint must return None, a dictionary or the directory it was given ({str(directory)!r}), got {returned!r}; "
+                "write the files into that directory"
+            )
+
+
+def read_checkpoint(trainable: Trainable, directory: str | os.PathLike[str]) -> None:
+    """Let a trainable load itself from a directory that `write_checkpoint` has filled."""
+    pickled = Path(directory, DICT_CHECKPOINT)
+    if pickled.exists():
+        trainable.load_checkpoint(pickle.loads(pickled.read_bytes()))  # noqa: S301  (the trial's own checkpoint, read by its own code)
+    else:
+        trainable.load_checkpoint(os.fspath(directory))
+
+
+def is_class_trainable(trainable: Any) -> bool:
+    """Return whether this is a subclass of `Trainable`, not a function."""
+    return isinstance(trainable, type) and issubclass(trainable, Trainable)
+
+
+def trainable_name(trainable: Any) -> str:
+    """Return the name under which a trainable appears in tables and in the names of experiments.
+
+    Example:
+        >>> trainable_name(lambda config: None)
+        'lambda'
+    """
+    function = trainable
+    while not hasattr(function, "__name__") and hasattr(function, "func"):  # functools.partial
+        function = function.func
+    name = str(getattr(function, "__name__", type(function).__name__))
+    return "lambda" if name == "<lambda>" else name
+
+
+def with_parameters(trainable: Any, **parameters: Any) -> Any:
+    """Return the trainable with objects that every trial gets besides its configuration; the original stays as it is.
+
+    The objects are loaded once and shared by all trials of this machine, which should not change them.
+
+    Args:
+        trainable: A function ``train(config, data=…)``, or a subclass of `Trainable` with ``setup(self, config, data=…)``.
+        **parameters: The objects by the names of these arguments.
+
+    Raises:
+        TypeError: If the function or `setup` does not take such an argument.
+
+    Example:
+        >>> train = with_parameters(lambda config, data: sum(data) * config["scale"], data=[1, 2, 3])
+        >>> train({"scale": 10})
+        60
+    """
+    if is_class_trainable(trainable):
+        check_trainable(trainable)
+        check_call(trainable.setup, trainable_name(trainable) + ".setup", (None, None), parameters)
+        return derive(trainable, given_parameters={**trainable.given_parameters, **parameters})
+    if isinstance(trainable, type) or not callable(trainable):
+        check_trainable(trainable)
+    if "config" in parameters:
+        raise TypeError("config cannot be given with with_parameters: each trial gets its own; choose another name")
+    check_call(trainable, trainable_name(trainable), *with_config(trainable, None, parameters))
+    return bind(trainable, parameters)
+
+
+def derive(trainable: Any, **attributes: Any) -> Any:
+    """Return a trainable that acts and is called like this one but has other attributes."""
+    if is_class_trainable(trainable):
+        names = {name: getattr(trainable, name) for name in ("__module__", "__qualname__", "__doc__")}
+        return types.new_class(trainable.__name__, (trainable,), exec_body=lambda body: body.update(names | attributes))
+    bound = bind(trainable, {})
+    vars(bound).update(attributes)
+    return bound
+
+
+def check_trainable(trainable: Any) -> None:
+    """Check that this can be trained: a function of one configuration, or a subclass of `Trainable` with a `step`.
+
+    Raises:
+        TypeError: If it cannot; says what it is and what it would have to be.
+    """
+    name = trainable_name(trainable)
+    if isinstance(trainable, type):
+        if not issubclass(trainable, Trainable):
+            raise TypeError(f"a class trainable must derive from Trainable, got {name}; derive it, or pass a function of the configuration")
+        if inspect.isabstract(trainable):
+            raise TypeError(f"{name} must implement step, which is abstract; it is called once for each iteration")
+    elif not callable(trainable):
+        raise TypeError(f"trainable must be a function of the configuration or a subclass of Trainable, got {trainable!r:.80}")
+    else:
+        check_function(trainable, name)

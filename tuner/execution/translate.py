@@ -1,0 +1,111 @@
+"""From what a worker says to what the core hears.
+
+Workers may run any code, so nothing in a message is believed before it is looked at; only the identity of the speaker is
+certain, because it comes from the connection and not from the message.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.core.events import CheckpointFailed, CheckpointSaved, Event, Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.result import TRAINING_ITERATION
+from tuner.core.trial import CheckpointRecord, Failure
+
+_WORKER_OUTCOMES = (Outcome.COMPLETED, Outcome.STOPPED, Outcome.FAILED)
+
+
+def to_event(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
+    """Return the event that a worker's message stands for.
+
+    Args:
+        trial_id: Whose worker spoke.
+        attempt: In which attempt.
+        message: One message, see `messages`, as `strict_json.loads` decodes it.
+
+    Raises:
+        ValueError: If the message is malformed.
+
+    Example:
+        >>> to_event("t00001", 1, {"kind": "started", "pid": 4711})
+        WorkerStarted(trial_id='t00001', attempt=1, pid=4711)
+    """
+    if not isinstance(message, Mapping):
+        raise _malformed("a message", "an object", message)
+    match message.get("kind"):
+        case "result":
+            return _result(trial_id, attempt, message)
+        case "started":
+            return WorkerStarted(trial_id, attempt, _count(message, "pid"))
+        case "saved":
+            return CheckpointSaved(trial_id, attempt, _checkpoint(message))
+        case "save_failed":
+            return CheckpointFailed(trial_id, attempt, _failure(message))
+        case "exited":
+            return _exited(trial_id, attempt, message)
+        case kind:
+            raise _malformed("kind", "one of started, result, saved, save_failed, exited", kind)
+
+
+def _exited(trial_id: str, attempt: int, message: Mapping[str, Any]) -> WorkerExited:
+    outcome = message.get("outcome")
+    if outcome not in _WORKER_OUTCOMES:
+        raise _malformed("outcome", "one of completed, stopped, failed", outcome)
+    failure = None if message.get("failure") is None else _failure(message)
+    if (outcome == Outcome.FAILED) != (failure is not None):
+        raise ValueError(f"a failure belongs to the outcome failed and to no other, got outcome {outcome!r} and failure {failure}")
+    return WorkerExited(trial_id, attempt, Outcome(outcome), failure)
+
+
+def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultReported:
+    metrics = _mapping(message, "metrics")
+    if not _count(metrics, TRAINING_ITERATION):
+        raise _malformed(TRAINING_ITERATION, "at least 1", 0)
+    checkpoint = None if message.get("checkpoint") is None else _checkpoint(message)
+    return ResultReported(trial_id, attempt, metrics, checkpoint)
+
+
+def _checkpoint(message: Mapping[str, Any]) -> CheckpointRecord:
+    fields = _mapping(message, "checkpoint")
+    counters = _mapping(fields, "counters")
+    return CheckpointRecord(
+        index=_count(fields, "index"),
+        iteration=_count(fields, "iteration"),
+        time_total_s=_seconds(fields, "time_total_s"),
+        counters={name: _count(counters, name) for name in counters},
+    )
+
+
+def _failure(message: Mapping[str, Any]) -> Failure:
+    fields = _mapping(message, "failure")
+    kind, text, traceback = (fields.get(name) for name in ("kind", "message", "traceback"))
+    if isinstance(kind, str) and isinstance(text, str) and isinstance(traceback, str):
+        return Failure(kind, text, traceback)
+    raise _malformed("failure", "an object with the strings kind, message and traceback", fields)
+
+
+def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = fields.get(name)
+    if isinstance(value, Mapping):
+        return value
+    raise _malformed(name, "an object", value)
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if type(value) is int and value >= 0:
+        return value
+    raise _malformed(name, "an integer of at least 0", value)
+
+
+def _seconds(fields: Mapping[str, Any], name: str) -> float:
+    value = fields.get(name)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return float(value)
+    raise _malformed(name, "a finite number of seconds of at least 0", value)
+
+
+def _malformed(name: str, accepted: str, value: object) -> ValueError:
+    return ValueError(f"{name} must be {accepted}, got {value!r:.80}")

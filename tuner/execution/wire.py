@@ -1,0 +1,190 @@
+"""The two ends of the socket pair between the driver and one worker.
+
+The driver first sends a `Birth` (its length and a pickle: the driver is trusted), then one line of strict JSON for each answer. The
+worker only ever sends lines of strict JSON, and not more than `MAX_FRAME_BYTES` each: the driver unpickles nothing that comes from
+code it does not know.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cloudpickle
+
+from tuner.storage import strict_json
+
+from .messages import Assignment
+
+MAX_FRAME_BYTES: Final = 2 * 2**20
+"""Longest line that the driver takes from a worker; also bounds what it holds of an unfinished one."""
+_READ_BYTES: Final = 1 << 16
+_LENGTH: Final = struct.Struct("!Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What a worker is told before anything of the user's is unpickled.
+
+    Attributes:
+        trial_dir: Directory that takes its standard output and error.
+        environ: Variables to set.
+        seed: Seed of the global random generators.
+        assignment: The pickled `Assignment`.
+    """
+
+    trial_dir: str
+    environ: Mapping[str, str]
+    seed: int
+    assignment: bytes
+
+
+def pickled(assignment: Assignment) -> bytes:
+    """Return the assignment pickled, by value where it holds something that the user's script defines."""
+    try:
+        data = pickle.dumps(assignment, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:  # noqa: BLE001  (reduction methods may raise anything; cloudpickle has the last word)
+        return bytes(cloudpickle.dumps(assignment))
+    # A reference to the script's own names would pickle well and fail to load: there, __main__ is another module.
+    return bytes(cloudpickle.dumps(assignment)) if b"__main__" in data else data
+
+
+class DriverEnd:
+    """The driver's end: never blocks, and believes nothing."""
+
+    __slots__ = ("_outgoing", "_partial", "socket")
+
+    def __init__(self, end: socket.socket) -> None:
+        """Take over the socket."""
+        end.setblocking(False)
+        self.socket = end
+        self._partial = b""
+        self._outgoing = bytearray()
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether bytes wait until the worker has read earlier ones."""
+        return bool(self._outgoing)
+
+    def send_birth(self, birth: Birth) -> None:
+        """Begin to send the first message."""
+        body = pickle.dumps(birth, protocol=pickle.HIGHEST_PROTOCOL)
+        self.send(_LENGTH.pack(len(body)) + body)
+
+    def send(self, data: bytes) -> None:
+        """Begin to send bytes; a worker that is gone is ignored."""
+        if self._outgoing:
+            self._outgoing += data
+            return
+        num_sent = self._try_send(data)
+        if num_sent < len(data):
+            self._outgoing += memoryview(data)[num_sent:]
+
+    def flush(self) -> None:
+        """Send as much of the backlog as the socket takes."""
+        num_sent = self._try_send(self._outgoing)
+        del self._outgoing[:num_sent]
+
+    def _try_send(self, data: bytes | bytearray) -> int:
+        try:
+            return self.socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)
+
+    def receive(self) -> list[Any] | None:
+        """Return the messages that one read completes, None at the end of the connection.
+
+        Raises:
+            ValueError: If a line is too long or not strict JSON.
+        """
+        data = self._read()
+        if data is None:
+            return []
+        return self._split(data) if data else None
+
+    def drain(self) -> list[Any]:
+        """Return all messages that can be read now.
+
+        Raises:
+            ValueError: See `receive`.
+        """
+        messages = []
+        while data := self._read():
+            messages += self._split(data)
+        return messages
+
+    def _read(self) -> bytes | None:
+        """Return what has come, nothing at the end of the connection, and None where nothing has come yet."""
+        try:
+            return self.socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def _split(self, data: bytes) -> list[Any]:
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > MAX_FRAME_BYTES or any(len(line) > MAX_FRAME_BYTES for line in lines):
+            raise ValueError(f"a message must not be longer than {MAX_FRAME_BYTES} bytes")
+        return [_decoded(line) for line in lines]
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+
+class WorkerEnd:
+    """The worker's end: the `Channel` of `session`. Blocks."""
+
+    __slots__ = ("_incoming", "_socket")
+
+    def __init__(self, end: socket.socket) -> None:
+        """Take over the socket."""
+        self._socket = end
+        self._incoming = end.makefile("rb")
+
+    def receive_birth(self) -> Birth:
+        """Return the first message.
+
+        Raises:
+            EOFError: If the driver is gone.
+        """
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        birth = pickle.loads(self._read(length))  # noqa: S301  (from the driver, which also gave us our code)
+        assert isinstance(birth, Birth)  # noqa: S101  (for the type checker)
+        return birth
+
+    def _read(self, num_bytes: int) -> bytes:
+        data = self._incoming.read(num_bytes)
+        if len(data) < num_bytes:
+            raise EOFError("the driver is gone")
+        return data
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message."""
+        self._socket.sendall(strict_json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> dict[str, Any]:
+        """Wait for the next message.
+
+        Raises:
+            EOFError: If the driver is gone.
+        """
+        line = self._incoming.readline()
+        if not line:
+            raise EOFError("the driver is gone")
+        message: dict[str, Any] = strict_json.loads(line)
+        return message
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        return strict_json.loads(line)
+    except RecursionError:
+        raise ValueError("a message is nested too deeply") from None

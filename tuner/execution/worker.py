@@ -1,0 +1,128 @@
+"""The life of a worker process: one attempt of one trial.
+
+A worker leads a session and a process group of its own, so that a Ctrl-C in the terminal does not reach it and all that it starts
+can be killed with it. It dies with the zygote and with the driver. Its standard output and error go to files in the trial's directory;
+its working directory is the driver's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import pickle
+import random
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from tuner.storage.layout import STDERR, STDOUT
+
+from . import deathwatch
+from .devices import limit_threads
+from .failures import as_message, describe
+from .session import run_attempt
+from .wire import Birth, WorkerEnd
+
+_OOM_SCORE: Final = b"300"
+"""Out of 1000: when memory runs out, the kernel is to take a trial and neither the driver nor the zygote."""
+
+
+def enter_life(zygote: int, knells: tuple[int, ...]) -> None:
+    """Become a process group that dies with its owners.
+
+    Args:
+        zygote: Process id of the parent.
+        knells: Reading ends of the owners' knells; they are closed.
+    """
+    os.setsid()
+    deathwatch.die_with_parent(zygote)
+    for knell in knells:
+        if deathwatch.die_with_owner(knell) != knell:
+            os.close(knell)
+    _volunteer_for_oom()
+
+
+def _volunteer_for_oom() -> None:
+    with contextlib.suppress(OSError):
+        # A text file object would cost more here than all the rest of a worker's start: it touches pages that fork has left shared.
+        file = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(file, _OOM_SCORE)
+        os.close(file)
+
+
+def live(descriptor: int, load: Callable[[], Any]) -> NoReturn:
+    """Run one attempt and end the process.
+
+    Args:
+        descriptor: This worker's end of the socket pair to the driver.
+        load: Returns the trainable, or raises what kept it from being loaded.
+    """
+    code = 1
+    # What the zygote's modules have registered is not to be done once for each worker, but closing the log files is.
+    atexit._clear()  # noqa: SLF001  (multiprocessing does the same in its children)
+    atexit.register(logging.shutdown)
+    try:
+        channel = WorkerEnd(socket.socket(fileno=descriptor))
+        _run(channel, load)
+        code = 0
+    except BaseException:  # noqa: BLE001  (the driver cannot be told any more: its end of the socket is closed)
+        traceback.print_exc()
+    finally:
+        _leave(code)
+
+
+def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
+    birth = channel.receive_birth()
+    try:
+        _settle(birth)
+        trainable = load()
+        assignment = pickle.loads(birth.assignment)  # noqa: S301  (from the driver, which also gave us our code)
+    except BaseException as error:  # noqa: BLE001  (the user's reduction methods may raise anything)
+        channel.send({"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))})
+        return
+    run_attempt(trainable, assignment, channel)
+
+
+def _settle(birth: Birth) -> None:
+    """Make the process the trial's own."""
+    os.environ.update(birth.environ)
+    directory = Path(birth.trial_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    _redirect("stdout", directory / STDOUT)
+    _redirect("stderr", directory / STDERR)
+    random.seed(birth.seed)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(birth.seed % 2**32)
+    limit_threads(birth.environ)
+
+
+def _redirect(name: str, path: Path) -> None:
+    """Append what the process and its children write to a standard stream to a file.
+
+    The stream object stays: logging handlers may hold it since the trainable was loaded.
+    """
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    descriptor = {"stdout": 1, "stderr": 2}[name]
+    os.dup2(target, descriptor)
+    os.close(target)
+    stream = getattr(sys, name)
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    elif stream is None:
+        setattr(sys, name, open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115  (open for life)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process without waiting for its threads or undoing what the zygote did before it was born."""
+    try:
+        atexit._run_exitfuncs()  # noqa: SLF001  (os._exit would leave out those that the training code has registered)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    finally:
+        os._exit(code)

@@ -1,0 +1,329 @@
+"""The zygote: one single-threaded process per experiment that loads the trainable once and gives birth to the workers.
+
+It is a fresh interpreter, never a fork of the user's own process. Because torch and the user's modules are imported and data bound with
+``with_parameters`` is loaded *before* it forks, a worker costs one fork, and what has been loaded is shared until it is written to. It
+executes none of the training code, so there is nothing in it that could hang.
+
+It is also the undertaker. As *child subreaper* it inherits every descendant whose parent dies; when a worker dies it kills what is left
+of the worker's group, and whatever of its descendants has left the group, and reports the worker gone only when all are buried. When
+its life line to the driver ends it buries everybody and leaves.
+
+A process with threads cannot be forked safely: a lock that another thread holds stays locked in the child for ever. Nor can one that
+has initialized an accelerator. If loading the trainable led to that, or failed, the zygote says so, replaces itself by a fresh
+interpreter that loads nothing, and has the workers spawned (`spawning`), where each loads the trainable for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, final
+
+from . import deathwatch, worker
+from .autofill import host
+from .control import Kill, Start, encoded, receive_request
+from .devices import device_in_use
+from .parcel import Parcel, command
+from .spawning import SpareWorkers
+
+_POLL_S: Final = 0.005
+"""How often a group that takes its time to die is looked at."""
+_RETRY_S: Final = 1.0
+"""How long to wait after the system has refused another process."""
+_LAST_RITES_S: Final = 1.0
+
+
+class Starter(Protocol):
+    """A way to bring workers into the world."""
+
+    def start(self, descriptor: int) -> int:
+        """Return the process id of a new worker that speaks through the descriptor, 0 in that worker itself.
+
+        Raises:
+            OSError: If the system has no process to spare.
+        """
+
+    def prepare(self, num_running: int) -> None:
+        """Do in advance what can be done for the next workers."""
+
+    @property
+    def spares(self) -> AbstractSet[int]:
+        """Children that are no workers yet."""
+
+    def bury(self, pid: int) -> None:
+        """Forget a spare that has died."""
+
+
+@final
+class Forking:
+    """Forks this process, trainable and all."""
+
+    spares: AbstractSet[int] = frozenset()
+
+    def start(self, descriptor: int) -> int:
+        """See `Starter`."""
+        return os.fork()
+
+    def prepare(self, num_running: int) -> None:
+        """See `Starter`."""
+
+    def bury(self, pid: int) -> None:
+        """See `Starter`."""
+
+
+@dataclass(slots=True)
+class _Dying:
+    worker: int
+    code: int
+    deadline: float
+
+
+@final
+class Zygote:
+    """The loop: requests in, workers out, reports of their deaths back."""
+
+    def __init__(self, control: socket.socket, knell: int, starter: Starter, grace_s: float) -> None:
+        """Watch the sockets and the children.
+
+        Args:
+            control: The socket to the driver.
+            knell: Its writing end's only holder is the driver.
+            starter: How workers are started.
+            grace_s: How long a killed group may take to vanish before its worker is reported gone nevertheless.
+        """
+        self._control = control
+        self._knell = knell
+        self._starter = starter
+        self._grace_s = grace_s
+        self._pids: dict[int, int] = {}
+        self._workers: dict[int, int] = {}
+        self._dying: dict[int, _Dying] = {}
+        self._unborn: deque[Start] = deque()
+        self._retry_at = 0.0
+        # Helpers that the user's modules have started while they were imported belong to all workers.
+        self._household = deathwatch.children()
+        self._bell, self._clapper = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+        signal.set_wakeup_fd(self._clapper, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        self._selector = selectors.DefaultSelector()
+        for descriptor in (control, knell, self._bell):
+            self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def serve(self) -> int | None:
+        """Serve the driver until it is gone: then return None, in the zygote. Return in each new worker, with its descriptor."""
+        while True:
+            ready = {key.fd for key, _ in self._selector.select(self._patience())}
+            if self._knell in ready or (self._control.fileno() in ready and not self._take_requests()):
+                self._bury_everybody()
+                return None
+            if self._bell in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._bell, 4096)
+                self._reap()
+            descriptor = self._start_unborn()
+            if descriptor is not None:
+                return descriptor
+            self._report_gone()
+
+    def _patience(self) -> float | None:
+        if self._dying:
+            return _POLL_S
+        return max(0.0, self._retry_at - time.monotonic()) if self._unborn else None
+
+    def _take_requests(self) -> bool:
+        """Take what the driver wants; return False if it is gone."""
+        with contextlib.suppress(BlockingIOError):
+            while request := receive_request(self._control):
+                match request:
+                    case Start():
+                        self._unborn.append(request)
+                    case Kill(number):
+                        self._kill(number)
+            return False
+        return True
+
+    def _kill(self, number: int) -> None:
+        if number in self._pids:
+            deathwatch.kill_child_and_group(self._pids[number])
+            return
+        for request in [request for request in self._unborn if request.worker == number]:
+            self._unborn.remove(request)
+            os.close(request.descriptor)
+            self._report({"kind": "gone", "worker": number, "code": -signal.SIGKILL})
+
+    def _start_unborn(self) -> int | None:
+        """Start the workers asked for; return a descriptor in each of them and None in the zygote."""
+        while self._unborn and time.monotonic() >= self._retry_at:
+            request = self._unborn[0]
+            try:
+                pid = self._starter.start(request.descriptor)
+            except OSError as error:
+                self._retry_at = time.monotonic() + _RETRY_S
+                self._report({"kind": "warning", "text": f"no process can be started for a trial ({error}); trying again"})
+                return None
+            if pid == 0:
+                self._forget()
+                return request.descriptor
+            self._unborn.popleft()
+            os.close(request.descriptor)
+            self._pids[request.worker] = pid
+            self._workers[pid] = request.worker
+            self._starter.prepare(len(self._pids))
+        return None
+
+    def _forget(self) -> None:
+        """Let a newborn worker have nothing of the zygote's."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._selector.close()
+        self._control.close()
+        os.close(self._bell)
+        os.close(self._clapper)
+        for request in list(self._unborn)[1:]:
+            os.close(request.descriptor)
+
+    def _reap(self) -> None:
+        while (pid := deathwatch.dead_child()) is not None:
+            number = self._workers.get(pid)
+            if number is not None:
+                deathwatch.kill_child_and_group(pid)  # before it is reaped: until then, its number names no other group
+            _, status = os.waitpid(pid, 0)
+            self._starter.bury(pid)
+            self._household.discard(pid)
+            if number is None:
+                continue
+            del self._workers[pid], self._pids[number]
+            self._dying[pid] = _Dying(number, os.waitstatus_to_exitcode(status), time.monotonic() + self._grace_s)
+        self._kill_strays()
+
+    def _kill_strays(self) -> None:
+        """Kill those who have left the group of a worker that is dead now, or whose parent was in one."""
+        for pid in deathwatch.children() - self._workers.keys() - self._starter.spares - self._household:
+            deathwatch.kill_child_and_group(pid)
+
+    def _report_gone(self) -> None:
+        for pid, dying in list(self._dying.items()):
+            is_late = time.monotonic() > dying.deadline
+            if deathwatch.is_group_alive(pid) and not is_late:
+                continue
+            if is_late:
+                self._report({"kind": "warning", "text": f"process group {pid} of a dead trial cannot be killed; it may hold memory"})
+            del self._dying[pid]
+            self._report({"kind": "gone", "worker": dying.worker, "code": dying.code})
+
+    def _report(self, report: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the driver is gone; the life line will say so
+            self._control.sendall(encoded(report))
+
+    def _bury_everybody(self) -> None:
+        deadline = time.monotonic() + _LAST_RITES_S
+        everybody = {*self._workers, *self._starter.spares}
+        while time.monotonic() < deadline:
+            for pid in everybody | deathwatch.children():
+                deathwatch.kill_child_and_group(pid)
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            everybody.discard(pid)
+            if pid == 0:
+                time.sleep(_POLL_S)
+
+
+def main(method: str, control: str, knell: str, parcel: str) -> None:
+    """Be the zygote, and in the end one of its workers.
+
+    Args:
+        method: ``fork`` or ``spawn``.
+        control: Descriptor of the socket to the driver, like the following.
+        knell: Reading end of the driver's knell.
+        parcel: The parcel with the trainable.
+    """
+    inherited = [int(control), int(knell), int(parcel)]
+    for descriptor in inherited:
+        os.set_inheritable(descriptor, False)  # noqa: FBT003  (positional only)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    deathwatch.adopt_orphans()
+    channel = socket.socket(fileno=inherited[0])
+    if method == "fork":
+        _fork_workers(channel, inherited[1], Parcel(inherited[2]), inherited)
+    else:
+        _spawn_workers(channel, inherited[1], Parcel(inherited[2]))
+
+
+def _fork_workers(control: socket.socket, knell: int, parcel: Parcel, inherited: list[int]) -> None:
+    # While user code is being imported nobody looks at the life line.
+    alarm = deathwatch.die_with_owner(knell)
+    trainable, obstacle = _load(parcel)
+    if obstacle:
+        control.sendall(encoded({"kind": "spawning", "reason": obstacle}))
+        for descriptor in inherited:
+            os.set_inheritable(descriptor, True)  # noqa: FBT003  (positional only)
+        os.execv(sys.executable, command("tuner.execution.zygote", "spawn", *inherited))  # noqa: S606  (our own interpreter)
+    os.close(alarm)
+    grace_s = parcel["kill_grace_s"]
+    parcel.close()
+    host()  # looked up once for all workers
+    gc.collect()
+    gc.freeze()
+    own_knell, holder = os.pipe()
+    zygote = Zygote(control, knell, Forking(), grace_s)
+    control.sendall(encoded({"kind": "ready"}))
+    me = os.getpid()
+    descriptor = zygote.serve()
+    if descriptor is None:
+        os._exit(0)
+    os.close(holder)
+    worker.enter_life(me, (knell, own_knell))
+    worker.live(descriptor, lambda: trainable)
+
+
+def _load(parcel: Parcel) -> tuple[Any, str | None]:
+    """Return the trainable, and what keeps this process from being forked with it."""
+    try:
+        trainable = parcel.load()
+    except BaseException as error:  # noqa: BLE001  (the user's modules may even exit)
+        return None, f"it cannot be loaded there ({type(error).__name__}: {error})"
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    return trainable, _why_not_fork()
+
+
+def _why_not_fork() -> str | None:
+    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if names:
+        return f"loading it starts threads ({', '.join(names)})"
+    if deathwatch.num_threads() > 1:
+        return f"loading it starts {deathwatch.num_threads() - 1} threads outside Python"
+    device = device_in_use()
+    return f"loading it initializes a device ({device})" if device else None
+
+
+def _spawn_workers(control: socket.socket, knell: int, parcel: Parcel) -> None:
+    own_knell, _holder = os.pipe()
+    starter = SpareWorkers((knell, own_knell), parcel.descriptor)
+    zygote = Zygote(control, knell, starter, parcel["kill_grace_s"])
+    control.sendall(encoded({"kind": "ready"}))
+    starter.prepare(0)
+    zygote.serve()
+    os._exit(0)
+
+
+def _pipe() -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        os.set_blocking(end, False)  # noqa: FBT003  (positional only)
+    return ends

@@ -1,0 +1,165 @@
+"""Writing files for people without keeping the driver waiting.
+
+The driver's hooks only append to a queue. A thread, shared by all default loggers, takes the queue every quarter of a second,
+sorts it by file, and writes each file's part at one go; files are open only meanwhile, so ten thousand trials need no more
+descriptors than one. When the thread falls too far behind, whoever appends writes the backlog, which bounds the memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+_PERIOD_S = 0.25
+_WAKE_AT = 5_000
+_CAPACITY = 20_000
+_BATCH = 2_000
+"""How many entries are written under one hold of the lock, and at most by a caller of `add`: some 30 ms of work."""
+_ENTRIES_PER_BREATH = 16
+_BREATH_S = 0.00005
+
+_log = logging.getLogger("tuner")
+
+T = TypeVar("T")
+Pace = Callable[[Iterable[T]], Iterator[T]]
+"""How to walk through entries: without a stop, or leaving the interpreter to the driver now and then."""
+
+
+class Sink(ABC):
+    """Something that entries are written to, a batch at a time and never by two threads at once."""
+
+    @abstractmethod
+    def write(self, entries: list[Any], pace: Pace[Any]) -> None:
+        """Write down the entries.
+
+        Args:
+            entries: New entries, oldest first; none where only an earlier failure is to be made good.
+            pace: How to iterate over them.
+
+        Raises:
+            OSError: If not everything could be written; what is left is kept, and `write` will be called again.
+        """
+
+    @abstractmethod
+    def fail(self, error: Exception) -> None:
+        """Take note that `write` raised something else than an `OSError`, which another try would not mend."""
+
+
+class BatchWriter:
+    """Hands entries to their sinks in batches, from a thread of its own.
+
+    The thread starts with the first entry and ends with `close`. A sink that raises an `OSError`, for want of space, say, is tried
+    again with each batch; that is reported once.
+
+    Args:
+        period_s: Longest time, in seconds, that an entry waits.
+        wake_at: Number of waiting entries that wakes the thread early.
+        capacity: Number of waiting entries from which each `add` writes some of them itself.
+    """
+
+    def __init__(self, period_s: float = _PERIOD_S, wake_at: int = _WAKE_AT, capacity: int = _CAPACITY) -> None:
+        self._period_s = period_s
+        self._wake_at = wake_at
+        self._capacity = capacity
+        self._waiting: deque[tuple[Sink, Any]] = deque()
+        self._turn = threading.Lock()
+        self._wake = threading.Event()
+        self._is_closing = False
+        self._thread: threading.Thread | None = None
+        self._behind: dict[Sink, OSError] = {}
+        self._is_warned = False
+
+    @property
+    def num_waiting(self) -> int:
+        """How many entries have not been handed to their sinks yet."""
+        return len(self._waiting)
+
+    def add(self, sink: Sink, entry: Any) -> None:
+        """Take an entry for a sink; it is written soon, after those that came before it."""
+        self._waiting.append((sink, entry))
+        if self._thread is None:
+            self._start()
+        if len(self._waiting) >= self._capacity:
+            self._write_batch(iter)
+        elif len(self._waiting) == self._wake_at:
+            self._wake.set()
+
+    def flush(self) -> None:
+        """Write everything that waits, in the calling thread."""
+        while self._write_batch(iter):
+            pass
+
+    def close(self) -> None:
+        """Write everything that waits and end the thread; a later `add` starts it anew.
+
+        Raises:
+            OSError: If some sink still could not be written.
+        """
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._is_closing = True
+            self._wake.set()
+            thread.join()
+        self.flush()
+        if self._behind:
+            sink, error = next(iter(self._behind.items()))
+            raise OSError(f"{len(self._behind)} log files are incomplete, the first is {sink}; the journal holds all results") from error
+
+    def _start(self) -> None:
+        self._is_closing = False
+        self._wake.clear()
+        # A daemon, so that a driver that dies without closing does not hang: what it would have written can be derived anew.
+        self._thread = threading.Thread(target=self._run, name="tuner-loggers", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(self._period_s)
+            self._wake.clear()
+            if self._is_closing:
+                return  # whoever closes writes the rest, without rests
+            while self._write_batch(_breathing):
+                time.sleep(_BREATH_S)  # otherwise a caller that waits for the lock would seldom get it
+
+    def _write_batch(self, pace: Pace[Any]) -> bool:
+        """Write the oldest entries and return whether there are more."""
+        with self._turn:
+            for sink, entries in self._take().items():
+                self._write_to(sink, entries, pace)
+            if not self._behind:
+                self._is_warned = False
+        return bool(self._waiting)
+
+    def _take(self) -> dict[Sink, list[Any]]:
+        batches: dict[Sink, list[Any]] = {sink: [] for sink in self._behind}
+        for _ in range(min(len(self._waiting), _BATCH)):
+            sink, entry = self._waiting.popleft()
+            batches.setdefault(sink, []).append(entry)
+        return batches
+
+    def _write_to(self, sink: Sink, entries: list[Any], pace: Pace[Any]) -> None:
+        try:
+            sink.write(entries, pace)
+        except OSError as error:
+            self._behind[sink] = error
+            if not self._is_warned:
+                self._is_warned = True
+                _log.warning("cannot write %s: %s; it is tried again, the experiment goes on", sink, error)
+        except Exception as error:  # noqa: BLE001  (handed to the logger that owns the sink, which raises it from its next hook)
+            self._behind.pop(sink, None)
+            sink.fail(error)
+        else:
+            self._behind.pop(sink, None)
+
+
+def _breathing(entries: Iterable[T]) -> Iterator[T]:
+    """Iterate with short rests, in which the driver gets the interpreter at once instead of after a whole switch interval."""
+    for count, entry in enumerate(entries, start=1):
+        yield entry
+        if count % _ENTRIES_PER_BREATH == 0:
+            time.sleep(_BREATH_S)

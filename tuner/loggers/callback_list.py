@@ -1,0 +1,147 @@
+"""All callbacks of an experiment behind one call, each fenced off from the others and from the engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from tuner.core.result import SHOULD_CHECKPOINT
+
+from .callback import Callback, LoggerCallback
+
+Hook = Literal[
+    "setup",
+    "on_step_begin",
+    "on_step_end",
+    "on_trial_start",
+    "on_trial_restore",
+    "on_trial_save",
+    "on_trial_result",
+    "on_trial_complete",
+    "on_trial_recover",
+    "on_trial_error",
+    "on_checkpoint",
+    "on_experiment_end",
+]
+"""The name of a hook of `Callback`."""
+
+HOOKS: tuple[Hook, ...] = Hook.__args__  # type: ignore[attr-defined]
+
+_FORWARDS = {
+    "on_trial_start": "log_trial_start",
+    "on_trial_restore": "log_trial_restore",
+    "on_trial_save": "log_trial_save",
+    "on_trial_result": "log_trial_result",
+    "on_trial_complete": "log_trial_end",
+    "on_trial_recover": "log_trial_end",
+    "on_trial_error": "log_trial_end",
+}
+"""What `LoggerCallback` turns each hook into."""
+
+_log = logging.getLogger("tuner")
+
+
+class CallbackList:
+    """Calls the hooks of many callbacks, in their order.
+
+    A callback that raises is reported once on the logger ``tuner``, with its traceback, and never called again; neither the
+    experiment nor another callback notices. Hooks that a callback does not override cost nothing.
+
+    Args:
+        callbacks: The callbacks, the user's own before the loggers, so that loggers see what users changed in a result.
+    """
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self._callbacks = list(callbacks)
+        self._overriders: dict[Hook, list[tuple[Callback, Callable[..., None]]]] = {}
+        self._index()
+
+    def has(self, hook: Hook) -> bool:
+        """Return whether any callback overrides the hook."""
+        return bool(self._overriders[hook])
+
+    def call(self, hook: Hook, **info: Any) -> None:
+        """Call the hook of each callback that overrides it, with these keyword arguments."""
+        # The index is replaced, never changed, when a callback fails, so iterating over the old one is safe.
+        for callback, method in self._overriders[hook]:
+            try:
+                method(**info)
+            except Exception as error:  # noqa: BLE001  (whatever a user's callback raises must not end the experiment)
+                self._switch_off(callback, hook, error)
+
+    def on_trial_result(self, result: dict[str, Any], **info: Any) -> bool:
+        """Call ``on_trial_result`` and return whether a callback asked for a checkpoint at this result.
+
+        Args:
+            result: The result; callbacks may change it, and later ones see the change.
+            **info: ``iteration``, ``trials`` and ``trial``.
+        """
+        was_requested = bool(result.get(SHOULD_CHECKPOINT))
+        self.call("on_trial_result", result=result, **info)
+        return bool(result.get(SHOULD_CHECKPOINT)) and not was_requested
+
+    def get_state(self) -> list[dict[str, Any]]:
+        """Return the states of the callbacks that have one, as JSON values."""
+        states = []
+        for callback in list(self._callbacks):
+            try:
+                state = callback.get_state()
+            except Exception as error:  # noqa: BLE001  (as in `call`)
+                self._switch_off(callback, "get_state", error)
+                continue
+            if state is not None:
+                states.append({"callback": _qualified_name(callback), "state": state})
+        return states
+
+    def set_state(self, states: Iterable[Mapping[str, Any]]) -> None:
+        """Give back what `get_state` returned; several callbacks of one class are matched in their order.
+
+        A state whose callback is no longer there is left out.
+        """
+        waiting = list(self._callbacks)
+        for record in states:
+            owner = next((callback for callback in waiting if _qualified_name(callback) == record["callback"]), None)
+            if owner is None:
+                continue
+            waiting.remove(owner)
+            try:
+                owner.set_state(record["state"])
+            except Exception as error:  # noqa: BLE001  (as in `call`)
+                self._switch_off(owner, "set_state", error)
+
+    def _index(self) -> None:
+        self._overriders = {
+            hook: [(callback, getattr(callback, hook)) for callback in self._callbacks if overrides(callback, hook)] for hook in HOOKS
+        }
+
+    def _switch_off(self, callback: Callback, where: str, error: Exception) -> None:
+        self._callbacks = [other for other in self._callbacks if other is not callback]
+        self._index()
+        _log.warning(
+            "%s.%s raised %s and is switched off; the experiment goes on without it",
+            type(callback).__name__,
+            where,
+            type(error).__name__,
+            exc_info=error,
+        )
+
+
+def overrides(callback: Callback, hook: Hook) -> bool:
+    """Return whether the callback's hook does anything, seeing through what `LoggerCallback` merely forwards."""
+    function = _function(callback, hook)
+    if function is None or function is getattr(Callback, hook):
+        return False
+    if function is not getattr(LoggerCallback, hook):
+        return True
+    forward = _FORWARDS[hook]
+    return _function(callback, forward) is not getattr(LoggerCallback, forward)
+
+
+def _function(callback: Callback, name: str) -> Any:
+    method = getattr(callback, name, None)
+    return getattr(method, "__func__", method)
+
+
+def _qualified_name(callback: Callback) -> str:
+    return f"{type(callback).__module__}.{type(callback).__qualname__}"

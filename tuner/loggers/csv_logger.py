@@ -1,0 +1,150 @@
+"""``progress.csv``: one row per result, one column per metric, also for metrics that turn up late."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from tuner.core import result as keys
+from tuner.core.result import flatten
+from tuner.storage.layout import PROGRESS
+
+from .batching import Pace
+from .trial_file import Segment, TrialFile, TrialFileLogger, append, replace_file
+
+_AUTO_FILLED = (
+    keys.TIMESTAMP,
+    keys.CHECKPOINT_DIR_NAME,
+    keys.SHOULD_CHECKPOINT,
+    keys.DONE,
+    keys.TRAINING_ITERATION,
+    keys.TRIAL_ID,
+    keys.DATE,
+    keys.TIME_THIS_ITER_S,
+    keys.TIME_TOTAL_S,
+    keys.PID,
+    keys.HOSTNAME,
+    keys.NODE_IP,
+    keys.TIME_SINCE_RESTORE,
+    keys.ITERATIONS_SINCE_RESTORE,
+    keys.TIMESTEPS_THIS_ITER,
+    keys.TIMESTEPS_TOTAL,
+    keys.EPISODES_THIS_ITER,
+    keys.EPISODES_TOTAL,
+    keys.EXPERIMENT_TAG,
+)
+_LINE_END = "\r\n"
+"""As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a value, before Python 3.13."""
+_MAX_CELL = 100_000
+"""Longer texts are cut: csv readers refuse fields of more than 131,072 characters."""
+
+
+class CSVLoggerCallback(TrialFileLogger):
+    """Writes ``progress.csv`` into each trial's directory: nested metrics flattened to ``a/b``, without the configuration.
+
+    The columns are the user's own numbers and texts first, in the order of the first result, then what the engine fills in, in a
+    fixed order, then nested metrics, then those that a later result brought. A cell is empty where a result has no such metric.
+    Texts of more than 100,000 characters are cut.
+
+    Args:
+        writer: Who writes, shared between loggers; None for a writer of its own.
+
+    Departures:
+        In Ray Tune the first result fixes the columns, and later metrics are lost without a word; here the file grows a column.
+        Rows that a retry reports again replace the earlier ones.
+    """
+
+    def open_file(self, directory: Path) -> TrialFile:
+        """Return the table of one trial."""
+        return _CsvFile(directory, self)
+
+
+@final
+class _CsvFile(TrialFile):
+    def __init__(self, directory: Path, owner: TrialFileLogger) -> None:
+        super().__init__(directory, owner)
+        self._path = directory / PROGRESS
+        self._columns: dict[str, None] | None = None
+        self._last_iteration: int | None = None
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
+        if begin := segment.begin:
+            self._cut_back(-1 if begin.is_first else begin.resumed_iteration)
+        if not segment.rows:
+            return
+        if self._columns is None:
+            self._columns = dict.fromkeys(read_table(self._path)[0])
+        rows = [flatten(row.result) for row in pace(segment.rows)]
+        columns = dict(self._columns or dict.fromkeys(_column_order(segment.rows[0].result, rows[0])))
+        for row in rows:
+            columns.update(dict.fromkeys(row))
+        self._write(list(columns), rows, pace)
+        self._columns = columns
+        self._last_iteration = rows[-1].get(keys.TRAINING_ITERATION)
+
+    def _write(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], pace: Pace[Any]) -> None:
+        lines = [[_cell(row.get(column)) for column in columns] for row in pace(rows)]
+        if self._columns and len(columns) == len(self._columns):
+            append(self._path, _encode(lines))
+            return
+        _, old = read_table(self._path)
+        padding = [""] * (len(columns) - len(self._columns or ()))
+        replace_file(self._path, _encode([columns, *(line + padding for line in old), *lines]))
+
+    def _cut_back(self, iteration: int) -> None:
+        if self._last_iteration is not None and self._last_iteration <= iteration:
+            return
+        header, lines = read_table(self._path) if iteration > 0 else ([], [])
+        kept = [line for line in lines if _iteration(header, line) <= iteration]
+        if kept:
+            replace_file(self._path, _encode([header, *kept]))
+        else:
+            # Nothing of it counts; the columns are found anew with the next row.
+            header = []
+            self._path.unlink(missing_ok=True)
+        self._columns = dict.fromkeys(header)
+        self._last_iteration = iteration
+
+
+def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a ``progress.csv``, without a last row that a crash has torn; nothing if there is no file."""
+    try:
+        text = path.read_bytes().decode(errors="replace")
+    except FileNotFoundError:
+        return [], []
+    table = list(csv.reader(io.StringIO(text, newline="")))
+    if table and not text.endswith(_LINE_END):
+        table.pop()
+    header, rows = (table[0], table[1:]) if table else ([], [])
+    return header, [row for row in rows if len(row) == len(header)]
+
+
+def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[str]:
+    own = [key for key, value in result.items() if not isinstance(value, dict) and key not in keys.AUTO_FILLED]
+    return [*own, *(key for key in _AUTO_FILLED if key in flat), *flat]
+
+
+def _encode(lines: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator=_LINE_END).writerows(lines)
+    return text.getvalue().encode(errors="backslashreplace")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _MAX_CELL:
+        return f"{value[:_MAX_CELL]}..."
+    return value
+
+
+def _iteration(header: Sequence[str], line: Sequence[str]) -> float:
+    try:
+        return float(line[header.index(keys.TRAINING_ITERATION)])
+    except ValueError:
+        return math.inf

@@ -1,0 +1,52 @@
+"""``error.txt``: what went wrong in each failed attempt of a trial."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.core.trial import Failure, Trial
+from tuner.storage.layout import ERROR, trial_directory
+
+from .callback import Callback
+from .trial_file import append
+
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+
+class ErrorLog(Callback):
+    """Appends each failure of a trial to ``error.txt`` in its directory, at once and numbered by attempt.
+
+    Departures:
+        Ray Tune leaves the colour codes of tracebacks in the file and does not say to which attempt a failure belongs.
+    """
+
+    def __init__(self) -> None:
+        self._experiment_path = Path()
+
+    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+        """Take note of where the experiment lies."""
+        self._experiment_path = Path(info.get("experiment_path") or "")
+
+    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Write down the failure of an attempt that is tried again."""
+        self._write(trial)
+
+    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+        """Write down the failure that ended the trial."""
+        self._write(trial)
+
+    def _write(self, trial: Trial) -> None:
+        if trial.failures:
+            directory = Path(trial.local_path or trial_directory(self._experiment_path, trial.trial_id))
+            append(directory / ERROR, describe_failure(trial, trial.failures[-1]).encode(errors="backslashreplace"))
+
+
+def describe_failure(trial: Trial, failure: Failure) -> str:
+    """Return the paragraph that ``error.txt`` gets for the trial's latest failure."""
+    date = time.strftime("%Y-%m-%d %H:%M:%S")
+    lines = [f"Failure #{len(trial.failures)} (attempt {trial.attempt}, {date})", str(failure), failure.traceback]
+    return _ESCAPE_SEQUENCE.sub("", "\n".join(line.rstrip() for line in lines if line)) + "\n\n"

@@ -1,0 +1,166 @@
+"""TensorBoard's event files, record by record: encoded here, appended by whoever has the bytes.
+
+tensorboardX brings the message types and the checksum. Its writers are not used: each of them holds a thread, a queue and an open
+file, and begins a new file whenever a trial comes back.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import struct
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any, final
+
+from .json_logger import encode_json
+
+_VERSION = "brain.Event:2"
+_PLUGIN = "hparams"
+_EXPERIMENT_TAG = "_hparams_/experiment"
+_START_TAG = "_hparams_/session_start_info"
+_END_TAG = "_hparams_/session_end_info"
+_HEADER = struct.Struct("<Q")
+_CHECKSUM = struct.Struct("<I")
+
+_torch_is_hidden = threading.Lock()
+
+
+@final
+class EventEncoder:
+    """Turns what happens to a trial into records of an event file.
+
+    Raises:
+        ImportError: If tensorboardX is not installed.
+    """
+
+    def __init__(self) -> None:
+        load = import_without_torch
+        self._events = load("tensorboardX.proto.event_pb2")
+        self._summaries = load("tensorboardX.proto.summary_pb2")
+        self._plugin = load("tensorboardX.proto.plugin_hparams_pb2")
+        self._api = load("tensorboardX.proto.api_pb2")
+        self._checksum = load("tensorboardX.record_writer").masked_crc32c
+        self._header = functools.lru_cache(maxsize=4096)(self._new_header)
+
+    def version(self, at: float) -> bytes:
+        """Return the record that every event file begins with."""
+        return self._record(self._events.Event(wall_time=at, file_version=_VERSION))
+
+    def scalars(self, at: float, step: int, values: Mapping[str, float]) -> bytes:
+        """Return one record with several values of one step."""
+        event = self._events.Event(wall_time=at, step=step)
+        add = event.summary.value.add
+        for tag, value in values.items():
+            add(tag=tag, simple_value=value)
+        return self._record(event)
+
+    def restart(self, at: float, step: int) -> bytes:
+        """Return the record that makes TensorBoard forget all values of this step and later ones."""
+        start = self._events.SessionLog.START
+        return self._record(self._events.Event(wall_time=at, step=step, session_log=self._events.SessionLog(status=start)))
+
+    def session_start(self, at: float, params: Mapping[str, Any], metric: str | None) -> bytes:
+        """Return the records that put a trial into TensorBoard's table of hyperparameters.
+
+        Args:
+            at: Unix time.
+            params: Flattened hyperparameters; what is neither number, text nor boolean is shown as JSON.
+            metric: The metric that the table shows beside them, None for none.
+        """
+        values = {name: _shown(value) for name, value in params.items()}
+        infos = [self._api.HParamInfo(name=name, type=self._type_of(value)) for name, value in values.items()]
+        metrics = [self._api.MetricInfo(name=self._api.MetricName(tag=metric))] if metric else []
+        experiment = self._api.Experiment(hparam_infos=infos, metric_infos=metrics)
+        start = self._plugin.SessionStartInfo(start_time_secs=at)
+        for name, value in values.items():
+            _fill(start.hparams[name], value)
+        return self._plugin_record(at, _EXPERIMENT_TAG, experiment=experiment) + self._plugin_record(
+            at, _START_TAG, session_start_info=start
+        )
+
+    def session_end(self, at: float, *, has_failed: bool) -> bytes:
+        """Return the record that gives the trial its final status in the table of hyperparameters."""
+        status = self._api.Status.Value("STATUS_FAILURE" if has_failed else "STATUS_SUCCESS")
+        return self._plugin_record(at, _END_TAG, session_end_info=self._plugin.SessionEndInfo(status=status, end_time_secs=at))
+
+    def _plugin_record(self, at: float, tag: str, **data: Any) -> bytes:
+        content = self._plugin.HParamsPluginData(version=0, **data).SerializeToString()
+        plugin = self._summaries.SummaryMetadata.PluginData(plugin_name=_PLUGIN, content=content)
+        value = self._summaries.Summary.Value(tag=tag, metadata=self._summaries.SummaryMetadata(plugin_data=plugin))
+        return self._record(self._events.Event(wall_time=at, summary=self._summaries.Summary(value=[value])))
+
+    def _type_of(self, value: bool | float | str) -> int:
+        match value:
+            case bool():
+                name = "DATA_TYPE_BOOL"
+            case str():
+                name = "DATA_TYPE_STRING"
+            case _:
+                name = "DATA_TYPE_FLOAT64"
+        return int(self._api.DataType.Value(name))
+
+    def _record(self, event: Any) -> bytes:
+        payload: bytes = event.SerializeToString()
+        return b"".join((self._header(len(payload)), payload, _CHECKSUM.pack(self._checksum(payload))))
+
+    def _new_header(self, size: int) -> bytes:
+        header = _HEADER.pack(size)
+        return header + _CHECKSUM.pack(self._checksum(header))
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """Yield each whole record of an event file, frame included, up to one that a crash has torn."""
+    frame = _HEADER.size + 2 * _CHECKSUM.size
+    at = 0
+    while at + frame <= len(data):
+        size = frame + _HEADER.unpack_from(data, at)[0]
+        if at + size > len(data):
+            return
+        yield data[at : at + size]
+        at += size
+
+
+def is_session_end(record: bytes) -> bool:
+    """Return whether the record says how the trial ended."""
+    return _END_TAG.encode() in record
+
+
+def import_without_torch(name: str) -> ModuleType:
+    """Import a module that would import torch for its convenience, without letting it.
+
+    Importing torch takes seconds and hundreds of megabytes, and the driver has no use for it. Where torch is loaded already it
+    stays; where it is not, it can be imported as usual afterwards. To be called from the thread that runs the experiment, since
+    another thread's import of torch would fail meanwhile.
+    """
+    with _torch_is_hidden:
+        if "torch" in sys.modules or name in sys.modules:
+            return importlib.import_module(name)
+        # The documented way to make an import fail.
+        sys.modules["torch"] = None  # type: ignore[assignment]
+        try:
+            return importlib.import_module(name)
+        finally:
+            del sys.modules["torch"]
+
+
+def _shown(value: Any) -> bool | float | str:
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    text = encode_json(value)
+    return text.strip('"')
+
+
+def _fill(slot: Any, value: bool | float | str) -> None:
+    match value:
+        case bool():
+            slot.bool_value = value
+        case str():
+            slot.string_value = value
+        case _:
+            slot.number_value = value

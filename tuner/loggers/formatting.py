@@ -1,0 +1,64 @@
+"""Values as short text that is safe to print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ELLIPSIS = "…"
+_MAX_ITEMS = 20
+
+
+def printable(text: str) -> str:
+    r"""Return the text with everything that could steer a terminal written out, line breaks included.
+
+    Example:
+        >>> print(printable("a\x1b[31mb\nc"))
+        a\x1b[31mb\nc
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def show(value: Any, limit: int = 20) -> str:
+    """Return a metric or a hyperparameter as text of at most `limit` characters.
+
+    Example:
+        >>> show(0.00123456), show("a_very_long_name_of_an_optimizer"), show(None)
+        ('0.001235', 'a_very_lon…optimizer', '-')
+    """
+    match value:
+        case None:
+            return "-"
+        case bool() | int():
+            return shorten(str(value), limit)
+        case float():
+            return f"{value:.4g}"
+        case list() | tuple() | dict() if len(value) > _MAX_ITEMS:
+            return f"{type(value).__name__} of {len(value)}"
+        case _:
+            return shorten(printable(str(value)), limit)
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return the text cut in the middle, where names differ least, to at most `limit` characters."""
+    if len(text) <= limit:
+        return text
+    head = limit // 2
+    tail = limit - head - 1
+    return text[:head] + _ELLIPSIS + (text[-tail:] if tail else "")
+
+
+def duration(seconds: float) -> str:
+    """Return a time span in its two biggest units.
+
+    Example:
+        >>> duration(7.3), duration(101), duration(7_500)
+        ('7s', '1m41s', '2h05m')
+    """
+    whole = int(seconds)
+    if whole < 60:  # noqa: PLR2004  (seconds of a minute)
+        return f"{whole}s"
+    if whole < 3600:  # noqa: PLR2004  (seconds of an hour)
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"

@@ -1,0 +1,143 @@
+"""``params.json`` and ``result.json``: what a trial was given and what it reported, as strict JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from tuner.core.result import TRAINING_ITERATION
+from tuner.storage.layout import PARAMS, RESULTS
+
+from .batching import Pace
+from .trial_file import Segment, TrialFile, TrialFileLogger, append, replace_file
+
+
+class JsonLoggerCallback(TrialFileLogger):
+    r"""Writes ``params.json`` and ``result.json`` into each trial's directory.
+
+    ``params.json`` holds the configuration. ``result.json`` has one JSON object per line and result, nested as reported, with the
+    configuration under ``config``. Values that JSON does not know are written as their text.
+
+    Args:
+        writer: Who writes, shared between loggers; None for a writer of its own.
+
+    Example:
+        >>> import io, pandas
+        >>> pandas.read_json(io.StringIO('{"loss": 0.5}\n{"loss": "NaN"}\n'), lines=True)["loss"].astype(float).tolist()
+        [0.5, nan]
+
+    Departures:
+        Ray Tune writes bare ``NaN`` and ``Infinity``, which strict readers refuse; here they are the strings ``"NaN"``,
+        ``"Infinity"`` and ``"-Infinity"``. Rows that a retry reports again replace the earlier ones.
+    """
+
+    def open_file(self, directory: Path) -> TrialFile:
+        """Return the pair of files of one trial."""
+        return _JsonFile(directory, self)
+
+
+@final
+class _JsonFile(TrialFile):
+    def __init__(self, directory: Path, owner: TrialFileLogger) -> None:
+        super().__init__(directory, owner)
+        self._path = directory / RESULTS
+        self._last_iteration: int | None = None
+        self._tail = "}\n"
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
+        if begin := segment.begin:
+            replace_file(self.directory / PARAMS, encode_json(begin.config, indent=2, sort_keys=True).encode() + b"\n")
+            self._tail = f', "config": {encode_json(begin.config)}}}\n'
+            self._cut_back(-1 if begin.is_first else begin.resumed_iteration)
+        lines = [encode_json(row.result)[:-1] + self._tail for row in pace(segment.rows)]
+        if lines:
+            append(self._path, "".join(lines).encode())
+            self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
+
+    def _cut_back(self, iteration: int) -> None:
+        if self._last_iteration is not None and self._last_iteration <= iteration:
+            return
+        if iteration <= 0:
+            self._path.unlink(missing_ok=True)
+        elif self._path.exists():
+            kept = [line for line, row in read_rows(self._path) if _iteration(row) <= iteration]
+            replace_file(self._path, b"".join(kept))
+        self._last_iteration = iteration
+
+
+def read_rows(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Yield each whole line of a ``result.json`` with what it says; a line that a crash has torn is left out."""
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict) and line.endswith(b"\n"):
+                yield line, row
+
+
+def encode_json(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> str:
+    """Return the value as strict JSON in ASCII; what JSON does not know becomes a string.
+
+    Example:
+        >>> encode_json({"loss": float("nan"), "path": Path("a")})
+        '{"loss": "NaN", "path": "a"}'
+    """
+    encoder = _encoder if indent is None else json.JSONEncoder(allow_nan=False, default=as_json, indent=indent)
+    try:
+        if not sort_keys:
+            return encoder.encode(value)
+    except (TypeError, ValueError):
+        # A number that is not finite, or a key that is not a string: rare enough to be looked for only after the event.
+        pass
+    return encoder.encode(_strict(value, sort_keys=sort_keys))
+
+
+def as_json(value: Any) -> Any:
+    """Return a value that JSON does not know as one that it does: a NumPy or torch scalar as a number, all else as its text."""
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return _strict(value.item())
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  (a user's class whose text cannot be had must not end the logger)
+        return f"<{type(value).__name__}>"
+
+
+_encoder = json.JSONEncoder(allow_nan=False, default=as_json)
+
+
+def _strict(value: Any, *, sort_keys: bool = False) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else _name(value)
+        case Mapping():
+            items = ((str(key), _strict(item, sort_keys=sort_keys)) for key, item in value.items())
+            return dict(sorted(items, key=_key) if sort_keys else items)
+        case list() | tuple():
+            return [_strict(item, sort_keys=sort_keys) for item in value]
+        case _:
+            return value
+
+
+def _key(item: tuple[str, Any]) -> str:
+    return item[0]
+
+
+def _name(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _iteration(row: Mapping[str, Any]) -> float:
+    value = row.get(TRAINING_ITERATION)
+    return value if isinstance(value, int | float) else math.inf

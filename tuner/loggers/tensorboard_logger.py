@@ -1,0 +1,185 @@
+"""TensorBoard: each trial is one run, with the user's metrics as curves and the searched parameters in the HParams table."""
+
+from __future__ import annotations
+
+import logging
+import math
+import numbers
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, final
+
+from searchers.space import flat_name, is_word, leaves
+from tuner.core import result as keys
+from tuner.core.result import flatten
+
+from .batching import BatchWriter, Pace
+from .event_file import EventEncoder, is_session_end, records
+from .trial_file import Begin, Row, Segment, TrialFile, TrialFileLogger, append, replace_file
+
+_PREFIX = "events.out.tfevents."
+
+_log = logging.getLogger("tuner")
+
+
+class TBXLoggerCallback(TrialFileLogger):
+    """Writes one ``events.out.tfevents`` file into each trial's directory; show them with ``tensorboard --logdir <experiment>``.
+
+    Curves: each number or boolean that the trainable reports, under its own name (nested ones as ``a/b``), and ``time_total_s``; NaN
+    is left out, so are texts and lists. The step is ``training_iteration``, or ``timesteps_total`` where the trainable counts
+    timesteps; then ``training_iteration`` is a curve, too. HParams table: the searched parameters of the trial, from its start on,
+    the metric of the search, and how the trial ended. Without tensorboardX nothing is written, with one notice that says so.
+
+    Args:
+        writer: Who writes, shared between loggers; None for a writer of its own.
+
+    Departures:
+        Ray Tune puts ``ray/tune/`` before each name, begins a new file after each pause and retry, and writes the hyperparameters
+        only when a trial ends. Here a trial has one file, and what a retry reports again replaces what it had reported before.
+    """
+
+    def __init__(self, writer: BatchWriter | None = None) -> None:
+        super().__init__(writer)
+        self._encoder: EventEncoder | None = None
+        self._metric: str | None = None
+        self._searched: frozenset[str] = frozenset()
+
+    @property
+    def encoder(self) -> EventEncoder:
+        """What turns results into bytes; the first use imports tensorboardX."""
+        if self._encoder is None:
+            self._encoder = EventEncoder()
+        return self._encoder
+
+    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+        """Import tensorboardX and find out what the HParams table has to show."""
+        self._metric = info.get("metric")
+        self._searched = frozenset(searched_names(info.get("space") or {}))
+        # Here and not at the first write: the background thread must not hide torch from the thread that may run trials.
+        try:
+            _ = self.encoder
+        except ImportError as error:
+            self._is_off = True
+            _log.warning("no TensorBoard files are written, since tensorboardX cannot be imported (%s); pip install tensorboardX", error)
+
+    def open_file(self, directory: Path) -> TrialFile:
+        """Return the event file of one trial."""
+        return _EventFile(directory, self, self.encoder)
+
+    def session_start(self, begin: Begin) -> bytes:
+        """Return the records with the trial's hyperparameters, only the searched ones where those are known."""
+        params = flatten(begin.config)
+        chosen = {name: value for name, value in params.items() if name in self._searched}
+        return self.encoder.session_start(begin.at, chosen or params, self._metric)
+
+
+@final
+class _EventFile(TrialFile):
+    def __init__(self, directory: Path, owner: TBXLoggerCallback, encoder: EventEncoder) -> None:
+        super().__init__(directory, owner)
+        self._logger = owner
+        self._encoder = encoder
+        self._path: Path | None = None
+        self._last_step: int | None = None
+        self._counts_timesteps = False
+
+    def __str__(self) -> str:
+        return str(self._path or self.directory / _PREFIX)
+
+    def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
+        if segment.begin and segment.begin.is_first:
+            self._discard()
+        elif self._path is None:
+            self._path = self._adopt()
+        path = self._path
+        parts: list[bytes] = []
+        if segment.begin:
+            parts += self._begin(segment.begin, is_new=path is None)
+            path = path or self.directory / _file_name()
+        if path is None:
+            return  # the trial ends without ever having started
+        parts += [self._encode(row) for row in pace(segment.rows)]
+        if segment.end:
+            parts.append(self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed))
+        if parts:
+            append(path, b"".join(parts))
+        self._path = path
+        if segment.rows:
+            self._last_step = _step(segment.rows[-1].result)
+
+    def _begin(self, begin: Begin, *, is_new: bool) -> Iterator[bytes]:
+        if is_new:
+            yield self._encoder.version(begin.at)
+            yield self._logger.session_start(begin)
+            return
+        resumed = begin.resumed_step if self._counts_timesteps else begin.resumed_iteration
+        if resumed is not None and (self._last_step is None or self._last_step > resumed):
+            yield self._encoder.restart(begin.at, resumed + 1 if resumed else 0)
+
+    def _encode(self, row: Row) -> bytes:
+        self._counts_timesteps = _counts_timesteps(row.result)
+        return self._encoder.scalars(row.at, _step(row.result), dict(_scalars(row.result)))
+
+    def _discard(self) -> None:
+        for path in _event_files(self.directory):
+            path.unlink()
+        self._path = self._last_step = None
+
+    def _adopt(self) -> Path | None:
+        """Return the file that an earlier driver has left, mended so that more can be appended."""
+        path = max(_event_files(self.directory), default=None)
+        if path is None:
+            return None
+        data = path.read_bytes()
+        # TensorBoard reads no further than a torn record, and believes the first ending that it finds.
+        kept = b"".join(record for record in records(data) if not is_session_end(record))
+        if kept != data:
+            replace_file(path, kept)
+        self._counts_timesteps = keys.TRAINING_ITERATION.encode() in kept
+        return path if kept else None
+
+
+def searched_names(space: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the flattened names, in a configuration, of what is searched in a search space."""
+    for path, leaf in leaves(space):
+        if is_word(leaf):
+            # A flattened configuration keeps lists whole.
+            yield flat_name(tuple(takewhile(lambda step: isinstance(step, str), path)))
+
+
+def _event_files(directory: Path) -> list[Path]:
+    try:
+        return [path for path in directory.iterdir() if path.name.startswith(_PREFIX)]
+    except FileNotFoundError:
+        return []
+
+
+def _file_name() -> str:
+    return f"{_PREFIX}{int(time.time()):010d}.{socket.gethostname()}"
+
+
+def _counts_timesteps(result: Mapping[str, Any]) -> bool:
+    return isinstance(result.get(keys.TIMESTEPS_TOTAL), int)
+
+
+def _step(result: Mapping[str, Any]) -> int:
+    return int(result[keys.TIMESTEPS_TOTAL] if _counts_timesteps(result) else result.get(keys.TRAINING_ITERATION, 0))
+
+
+def _scalars(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    shown = {keys.TIME_TOTAL_S, keys.TRAINING_ITERATION} if _counts_timesteps(result) else {keys.TIME_TOTAL_S}
+    for key, value in flatten(result).items():
+        if isinstance(value, int | float | numbers.Real) and (key not in keys.AUTO_FILLED or key in shown):
+            number = _as_float(value)
+            if not math.isnan(number):
+                yield key, number
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -1,0 +1,244 @@
+"""What the default loggers have in common: one file per trial, written by segments, cut back when a trial is tried again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, assert_never
+
+from tuner.core.result import CONFIG, TIMESTAMP, TIMESTEPS_TOTAL
+from tuner.core.trial import Ending, Status, Trial
+from tuner.storage.atomic import write_bytes
+from tuner.storage.disk import FILE_MODE
+
+from .batching import BatchWriter, Pace, Sink
+from .callback import LoggerCallback
+
+_MAX_BACKLOG = 10_000
+"""How many rows of a trial are kept while its file cannot be written."""
+
+_log = logging.getLogger("tuner")
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """An attempt of the trial has started.
+
+    Attributes:
+        config: Its hyperparameters.
+        is_first: Whether whatever of this trial is on disk does not count.
+        resumed_iteration: Rows after this training iteration are going to be reported again.
+        resumed_step: The same in ``timesteps_total``, None where the trial does not count them.
+        at: Unix time.
+    """
+
+    config: Mapping[str, Any]
+    is_first: bool
+    resumed_iteration: int
+    resumed_step: int | None
+    at: float
+
+
+@dataclass(slots=True)
+class Row:
+    """A result without its configuration, and the Unix time at which the driver heard of it."""
+
+    result: dict[str, Any]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The trial is over for good.
+
+    Attributes:
+        has_failed: Whether it ended in ERROR.
+        at: Unix time.
+    """
+
+    has_failed: bool
+    at: float
+
+
+Entry = Begin | Row | End
+
+
+@dataclass(slots=True)
+class Segment:
+    """What happened to a trial within one attempt, as far as one batch tells; written in one piece."""
+
+    begin: Begin | None = None
+    rows: list[Row] = field(default_factory=list)
+    end: End | None = None
+
+
+class TrialFile(Sink):
+    """A log file of one trial.
+
+    Args:
+        directory: The trial's directory.
+        owner: The logger, which hears of defects.
+    """
+
+    def __init__(self, directory: Path, owner: TrialFileLogger) -> None:
+        self.directory = directory
+        self._owner = owner
+        self._backlog: list[Segment] = []
+
+    def write(self, entries: list[Entry], pace: Pace[Any]) -> None:
+        """Write the entries, segment by segment, and keep what a failure leaves over."""
+        has_room = sum(len(segment.rows) for segment in self._backlog) < _MAX_BACKLOG
+        for entry in entries:
+            if has_room or not isinstance(entry, Row):
+                self._sort_in(entry)
+        if not has_room:
+            _log.warning("%s misses results that could not be written; the journal holds all of them", self)
+        while self._backlog:
+            self.write_segment(self._backlog[0], pace)
+            del self._backlog[0]
+
+    def fail(self, error: Exception) -> None:
+        """Tell the logger, and forget what cannot be written."""
+        self._backlog.clear()
+        self._owner.fail(error)
+
+    @abstractmethod
+    def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
+        """Write one segment, wholly or not at all; called again with it after an `OSError`."""
+
+    def _sort_in(self, entry: Entry) -> None:
+        if not self._backlog or isinstance(entry, Begin):
+            self._backlog.append(Segment())
+        segment = self._backlog[-1]
+        match entry:
+            case Begin():
+                segment.begin = entry
+            case End():
+                segment.end = entry
+            case Row():
+                segment.rows.append(entry)
+            case _:
+                assert_never(entry)
+
+
+class TrialFileLogger(LoggerCallback):
+    """A logger that keeps one file per trial and writes it in the background.
+
+    Args:
+        writer: Who writes, shared between loggers; None for a writer of its own.
+    """
+
+    def __init__(self, writer: BatchWriter | None = None) -> None:
+        self._writer = writer or BatchWriter()
+        self._files: dict[Trial, TrialFile] = {}
+        self._defect: Exception | None = None
+        self._is_off = False
+
+    @abstractmethod
+    def open_file(self, directory: Path) -> TrialFile:
+        """Return the log file of the trial with this directory, without touching the disk."""
+
+    def fail(self, error: Exception) -> None:
+        """Take note of a defect met in the background; the next hook raises it, so that this logger is switched off."""
+        self._defect = self._defect or error
+
+    def log_trial_start(self, trial: Trial) -> None:
+        """Begin the trial's file, or cut back what is going to be reported again."""
+        self._add(trial, _begin(trial))
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """Take the result; it is written soon."""
+        self._add(trial, _row(result, time.time()))
+
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        """Close the trial's file if the trial is over for good; an interrupted one may be continued later."""
+        if trial.is_finished and trial.ending is not Ending.INTERRUPTED:
+            self._add(trial, End(failed, time.time()))
+        if trial.is_finished:
+            self._files.pop(trial, None)
+
+    def rewrite(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> None:
+        """Write the trial's file anew, e.g. where a killed driver has left out its last results.
+
+        Args:
+            trial: The trial.
+            results: All its results that count, oldest first.
+        """
+        self._add(trial, replace(_begin(trial), is_first=True))
+        for result in results:
+            self._add(trial, _row(result, float(result.get(TIMESTAMP) or time.time())))
+        self.log_trial_end(trial, failed=trial.status is Status.ERROR)
+
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        """Write everything that is still waiting."""
+        self._writer.close()
+        self._raise_defect()
+
+    def _add(self, trial: Trial, entry: Entry) -> None:
+        self._raise_defect()
+        if self._is_off:
+            return
+        file = self._files.get(trial)
+        if file is None:
+            file = self._files[trial] = self.open_file(Path(trial.local_path))
+        self._writer.add(file, entry)
+
+    def _raise_defect(self) -> None:
+        if self._defect is not None:
+            raise self._defect
+
+
+def _begin(trial: Trial) -> Begin:
+    origin = next((kept for kept in reversed(trial.checkpoints) if kept.iteration == trial.resumed_iteration), None)
+    resumed_step = origin.counters.get(TIMESTEPS_TOTAL) if origin else None
+    return Begin(trial.config, trial.attempt <= 1, trial.resumed_iteration, resumed_step, time.time())
+
+
+def _row(result: Mapping[str, Any], at: float) -> Row:
+    # A copy, since other callbacks may still change the result.
+    copy = dict(result)
+    copy.pop(CONFIG, None)
+    return Row(copy, at)
+
+
+def append(path: Path, data: bytes) -> None:
+    """Append to the file, making it and its directory if need be; after an `OSError` it is as long as before.
+
+    A link in its place is not followed.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags, FILE_MODE)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, flags, FILE_MODE)
+    try:
+        _write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    start = os.lseek(descriptor, 0, os.SEEK_END)
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError:
+        os.ftruncate(descriptor, start)
+        raise
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Give the file new contents at one stroke, making its directory if need be."""
+    # Not synced to the disk: what is derived can be derived again.
+    try:
+        write_bytes(path, data, sync=False)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data, sync=False)

@@ -1,0 +1,170 @@
+"""Everything the user declared about an experiment, checked and put together before anything is touched."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from schedulers import FIFOScheduler
+from schedulers.scheduler import Scheduler
+from searchers import BasicVariantGenerator
+from searchers.searcher import Searcher
+from searchers.space import SearchSpace
+from tuner.core.resources import ResourcePool
+from tuner.core.settings import ExperimentSettings
+from tuner.core.stoppers import Stopper, stopper_from
+from tuner.execution.registry import get_trainable
+from tuner.execution.resource_requests import DEFAULT_REQUEST, resources_for
+from tuner.execution.trainable import check_trainable, is_class_trainable, trainable_name
+
+from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A checked declaration.
+
+    Attributes:
+        trainable: What each trial runs.
+        name: The trainable's name.
+        space: The search space.
+        tune: What is searched for, and how.
+        run: Where the experiment lives, and how it is run.
+        checkpoint: Which checkpoints are made and kept.
+        failure: What happens when a trial fails.
+        scheduler: The scheduler, without its search properties.
+        searcher: The searcher, without its search properties.
+        stopper: The stop criterion.
+        seed: What all chance in the experiment follows from.
+    """
+
+    trainable: Any
+    name: str
+    space: Mapping[str, Any]
+    tune: TuneConfig
+    run: RunConfig
+    checkpoint: CheckpointConfig
+    failure: FailureConfig
+    scheduler: Scheduler
+    searcher: Searcher
+    stopper: Stopper
+    seed: int
+
+    def request_for(self, config: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return what a trial with this configuration occupies."""
+        return resources_for(self.trainable, config)
+
+    def connect(self) -> None:
+        """Give scheduler and searcher their metric, mode, space and seed.
+
+        Raises:
+            ValueError: If one of them has a metric or mode of its own and another is given, or cannot work with what it is given.
+        """
+        metric, mode = self.tune.metric, self.tune.mode
+        if not self.scheduler.set_search_properties(metric, mode, seed=derived_seed(self.seed, "scheduler")):
+            raise _named_twice(self.scheduler, metric, mode)
+        spec = {"seed": derived_seed(self.seed, "searcher"), "num_samples": self.tune.num_samples}
+        if not self.searcher.set_search_properties(metric, mode, self.space, **spec):
+            raise _named_twice(self.searcher, metric, mode)
+
+    def settings(self, capacity: Mapping[str, float]) -> ExperimentSettings:
+        """Return what the core has to know.
+
+        Args:
+            capacity: Total resources.
+
+        Raises:
+            ValueError: If a trial's resource request can never fit.
+        """
+        request = self._default_request()
+        max_concurrent = self.tune.max_concurrent_trials or None
+        if misfit := ResourcePool(capacity).misfit(request):
+            raise ValueError(f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)")
+        if not any(request.values()) and max_concurrent is None:
+            raise ValueError(f"resources {request} ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials")
+        return ExperimentSettings(
+            capacity=capacity,
+            default_request=request,
+            metric=self.tune.metric or self.scheduler.metric or self.searcher.metric,
+            mode=self.tune.mode or self.scheduler.mode or self.searcher.mode,
+            max_trials=self.searcher.total_samples(self.tune.num_samples),
+            max_concurrent=max_concurrent,
+            max_failures=self.failure.max_failures,
+            fail_fast=bool(self.failure.fail_fast),
+            time_budget_s=self.tune.budget_s,
+            stop_grace_s=self.failure.stop_grace_s,
+            report_timeout_s=self.failure.report_timeout_s,
+            checkpoints=self.checkpoint.policy(is_class=is_class_trainable(self.trainable)),
+        )
+
+    def _default_request(self) -> Mapping[str, float]:
+        """Return what a trial asks for as far as it does not depend on its configuration."""
+        try:
+            return self.request_for({})
+        except Exception:  # noqa: BLE001  (the user's function wants to see a configuration)
+            return DEFAULT_REQUEST
+
+
+def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config: TuneConfig | None, run_config: RunConfig | None) -> Plan:
+    """Check what the user declared.
+
+    Raises:
+        TypeError: If something has the wrong type.
+        ValueError: If a value is out of range or two contradict each other.
+    """
+    trainable = get_trainable(trainable) if isinstance(trainable, str) else trainable
+    check_trainable(trainable)
+    space = _checked_space(param_space)
+    tune = _checked("tune_config", tune_config, TuneConfig)
+    run = _checked("run_config", run_config, RunConfig)
+    plan = Plan(
+        trainable=trainable,
+        name=trainable_name(trainable),
+        space=space,
+        tune=tune,
+        run=run,
+        checkpoint=run.checkpoint_config or CheckpointConfig(),
+        failure=run.failure_config or FailureConfig(),
+        scheduler=tune.scheduler or FIFOScheduler(),
+        searcher=tune.search_alg or BasicVariantGenerator(),
+        stopper=stopper_from(run.stop),
+        seed=secrets.randbits(32) if tune.seed is None else tune.seed,
+    )
+    plan.checkpoint.policy(is_class=is_class_trainable(trainable))
+    for part in (plan.scheduler, plan.searcher):
+        if (tune.metric and part.metric) or (tune.mode and part.mode):
+            raise _named_twice(part, tune.metric, tune.mode)
+    return plan
+
+
+def derived_seed(seed: int, purpose: str) -> int:
+    """Return a seed of its own for one purpose, so that no two parts of an experiment share a stream of chance."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:4])
+
+
+def _checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if space is None:
+        return {}
+    if not isinstance(space, Mapping):
+        raise TypeError(f"param_space must be a dictionary of parameter names to values or domains, got {space!r}")
+    SearchSpace(space)
+    return space
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
+    return value
+
+
+def _named_twice(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> ValueError:
+    kind = type(part).__name__
+    return ValueError(
+        f"metric and mode must be given once, got metric={metric!r}, mode={mode!r} in TuneConfig and metric={part.metric!r}, "
+        f"mode={part.mode!r} in {kind}; leave them out of {kind}, and make a new {kind} for each experiment"
+    )

@@ -1,0 +1,184 @@
+"""One run of an experiment: puts plan, directory, executor, journal and observers together and lets the driver work."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from schedulers.decisions import Decision
+from tuner.core.commands import StartWorker
+from tuner.core.events import Event
+from tuner.core.experiment import Experiment
+from tuner.core.progress import look_at
+from tuner.core.trial import CheckpointRecord, Trial
+from tuner.execution.devices import machine_capacity
+from tuner.execution.executor import Executor
+from tuner.execution.inline import InlineExecutor
+from tuner.execution.messages import Assignment
+from tuner.execution.processes import ProcessExecutor
+from tuner.loggers import Console, ErrorLog, default_loggers
+from tuner.loggers.callback_list import CallbackList
+from tuner.storage import layout, records
+from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.journal import Journal
+from tuner.storage.lock import ExperimentLock
+
+from .directory import write_declaration
+from .driver import Driver
+from .interrupts import Interrupts
+from .observers import Observers
+from .plan import Plan, derived_seed
+from .proposer import Proposer
+
+_SHUTDOWN_S = 10.0
+_log = logging.getLogger("tuner")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run leaves behind.
+
+    Attributes:
+        directory: The experiment's directory.
+        trials: All trials.
+        signal: The signal that ended it, None where it ran to its end.
+    """
+
+    directory: Path
+    trials: Sequence[Trial]
+    signal: signal.Signals | None
+
+
+class JournalLog:
+    """Writes events to the journal, and lets the cleaner know how far it has been synced."""
+
+    def __init__(self, journal: Journal, cleaner: CheckpointCleaner) -> None:
+        self._journal = journal
+        self._cleaner = cleaner
+
+    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
+        """Take in an event, to be written with the next `flush`."""
+        self._journal.append(records.encode(event, at_s, decisions))
+
+    def flush(self) -> None:
+        """Write everything taken in, in one piece."""
+        self._journal.flush()
+        self._cleaner.release()
+
+
+class Assigner:
+    """Completes a `StartWorker` to what the worker has to know, and makes the trial's directory."""
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        self._plan = plan
+        self._directory = directory
+
+    def __call__(self, command: StartWorker) -> Assignment:
+        """Return the assignment of the attempt that is to be started."""
+        trial_dir = layout.trial_directory(self._directory, command.trial_id)
+        trial_dir.mkdir(exist_ok=True)
+        checkpoint = command.checkpoint
+        return Assignment(
+            trial_id=command.trial_id,
+            attempt=command.attempt,
+            config=command.config,
+            experiment_name=self._directory.name,
+            trial_dir=os.fspath(trial_dir),
+            experiment_tag=command.experiment_tag,
+            resources=command.resources,
+            gpu_ids=command.gpu_ids,
+            checkpoint_dir=os.fspath(trial_dir / checkpoint.directory) if checkpoint else None,
+            iteration=checkpoint.iteration if checkpoint else 0,
+            time_total_s=checkpoint.time_total_s if checkpoint else 0.0,
+            counters=checkpoint.counters if checkpoint else {},
+            next_checkpoint=command.next_checkpoint,
+            seed=derived_seed(self._plan.seed, command.trial_id),
+            sync_checkpoints=self._plan.run.durability != "process",
+        )
+
+
+class Run:
+    """One driver's life over one experiment.
+
+    Args:
+        plan: What was declared.
+        directory: The experiment's directory, which exists.
+    """
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        self._plan = plan
+        self._directory = directory
+
+    def execute(self) -> Finished:
+        """Run the experiment to its end."""
+        plan, directory = self._plan, self._directory
+        plan.connect()
+        with ExperimentLock(directory), contextlib.closing(_Shutdown(_make_executor(plan, directory))) as opened:
+            executor = opened.executor
+            experiment = Experiment(plan.settings(executor.capacity()), plan.scheduler, plan.stopper)
+            write_declaration(plan, directory)
+            with Journal(directory, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
+                return self._drive(experiment, executor, journal, cleaner)
+
+    def _drive(self, experiment: Experiment, executor: Executor, journal: Journal, cleaner: CheckpointCleaner) -> Finished:
+        plan, directory = self._plan, self._directory
+        proposer = Proposer(plan.searcher, plan.space, plan.request_for)
+        console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
+        observers = Observers(proposer, self._callbacks(console), experiment.trials, directory, experiment.settings.metric)
+        driver = Driver(experiment, executor, JournalLog(journal, cleaner), proposer, observers, self._deleter(cleaner))
+        observers.begin_experiment(
+            stop=plan.run.stop,
+            num_samples=plan.tune.num_samples,
+            total_num_samples=experiment.settings.max_trials,
+            mode=experiment.settings.mode,
+            space=plan.space,
+        )
+        try:
+            with Interrupts(driver.request_stop) as interrupts:
+                driver.run()
+        finally:
+            observers.end_experiment()
+        if experiment.stall:
+            _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
+        if interrupts.received:
+            console.print_notice(f"interrupted by {interrupts.received.name}; continue with\n    {restore_line(directory, plan.name)}")
+        return Finished(directory, experiment.trials, interrupts.received)
+
+    def _callbacks(self, console: Console) -> CallbackList:
+        own = list(self._plan.run.callbacks or ())
+        loggers = [] if os.environ.get("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS") == "1" else default_loggers(own)
+        return CallbackList([*own, *loggers, ErrorLog(), console])
+
+    def _deleter(self, cleaner: CheckpointCleaner) -> Callable[[str, CheckpointRecord], None]:
+        def delete(trial_id: str, checkpoint: CheckpointRecord) -> None:
+            cleaner.delete(layout.trial_directory(self._directory, trial_id) / checkpoint.directory)
+
+        return delete
+
+
+class _Shutdown:
+    """Shuts an executor down when it is closed."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        self.executor.shutdown(_SHUTDOWN_S)
+
+
+def restore_line(directory: Path, trainable: str) -> str:
+    """Return the line of Python that continues an experiment."""
+    return f"Tuner.restore({os.fspath(directory)!r}, trainable={trainable}).fit()"
+
+
+def _make_executor(plan: Plan, directory: Path) -> Executor:
+    assign = Assigner(plan, directory)
+    if plan.run.executor == "inline":
+        return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
+    return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources)

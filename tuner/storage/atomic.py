@@ -1,0 +1,57 @@
+"""Files that are either the old ones or the new ones, never half of each."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from .disk import LOCAL_DISK, Disk
+from .layout import STAGING_PREFIX
+
+
+def write_bytes(path: Path, data: bytes, *, sync: bool = True, disk: Disk = LOCAL_DISK) -> None:
+    """Write a file so that whoever looks, also after a crash, sees its old content or its new one.
+
+    Args:
+        path: The file, replaced if it exists; its directory must exist.
+        data: The whole content.
+        sync: Return only when file and name are on the platter. Without it the file is safe from the death of processes, not from a
+            power cut.
+        disk: Where to write.
+
+    Raises:
+        OSError: If it could not be written; the old file is untouched and no temporary one is left.
+    """
+    temporary = temporary_sibling(path)
+    try:
+        _write_new(temporary, data, sync=sync, disk=disk)
+        disk.rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            disk.remove(temporary)
+        raise
+    if sync:
+        disk.sync_directory(path.parent)
+
+
+def write_text(path: Path, text: str, *, sync: bool = True, disk: Disk = LOCAL_DISK) -> None:
+    """Write a UTF-8 file like `write_bytes`."""
+    write_bytes(path, text.encode(), sync=sync, disk=disk)
+
+
+def temporary_sibling(path: Path) -> Path:
+    """Return an unused name in the same directory, one that a sweep recognises as unfinished."""
+    return path.with_name(f"{STAGING_PREFIX}{path.name}-{secrets.token_hex(6)}")
+
+
+def _write_new(path: Path, data: bytes, *, sync: bool, disk: Disk) -> None:
+    descriptor = disk.create(path)
+    try:
+        rest = data
+        while rest:
+            rest = rest[disk.write(descriptor, rest) :]
+        if sync:
+            disk.sync(descriptor)
+    finally:
+        disk.close(descriptor)

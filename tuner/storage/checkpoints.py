@@ -1,0 +1,365 @@
+"""Checkpoints: the handle that users hold, and how a directory becomes one.
+
+A checkpoint is an immutable directory ``<experiment>/<trial>/checkpoint_<index>``. A worker fills a *staging* directory beside it,
+`commit` writes the manifest last, flushes everything, and renames. So a directory with a final name is complete, whenever the power
+fails; it *counts* from the moment the journal names it. A directory that was renamed but never named there is an orphan: the next
+commit of its index, or the next sweep, removes it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self, final
+
+from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
+from tuner.errors import CheckpointError
+
+from . import atomic, remote, strict_json
+from .disk import DIRECTORY_MODE
+from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX
+from .manifest import Manifest, Provenance, read_manifest, verify, write_manifest
+from .trees import Contents, contents_of, copy_tree, replace_link, sync_file
+
+__all__ = [
+    "Checkpoint", "Manifest", "Provenance", "commit", "commit_from", "delete", "latest_valid", "read_manifest", "stage", "sweep", "verify",
+]  # fmt: skip
+
+
+@final
+class Checkpoint:
+    """A directory with a user's files, on this machine or in an object store.
+
+    The object only names the directory: it is light, holds no data, and what lies in the directory is the user's business. Two
+    checkpoints are equal if they name the same directory.
+
+    Args:
+        path: A local directory, or a URL of any file system that fsspec knows, e.g. ``"s3://bucket/run/checkpoint_000003"``.
+        filesystem: The fsspec file system on which `path` lies; None for this machine, or as the URL says.
+
+    Attributes:
+        path: As given; a local one is made absolute.
+
+    Example:
+        >>> directory = tempfile.mkdtemp()
+        >>> _ = Path(directory, "weights.txt").write_text("0.5 0.1")
+        >>> with Checkpoint.from_directory(directory).as_directory() as files:
+        ...     Path(files, "weights.txt").read_text()
+        '0.5 0.1'
+
+    Departures:
+        Remote file systems are fsspec's, not pyarrow's, and a URL stays in `path`. Ray Tune downloads once for each object, this class
+        once for each path.
+    """
+
+    __slots__ = ("_filesystem", "_path")
+
+    def __init__(self, path: str | os.PathLike[str], filesystem: Any = None) -> None:
+        text = os.fspath(path)
+        if filesystem is None and not remote.is_url(text):
+            text = str(Path(text).absolute())
+        self._path = text
+        self._filesystem = filesystem
+
+    @classmethod
+    def from_directory(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the checkpoint of a local directory, which is not copied.
+
+        Raises:
+            FileNotFoundError: If there is no such directory.
+            NotADirectoryError: If it is something else.
+        """
+        if not os.path.lexists(path):
+            raise FileNotFoundError(f"checkpoint directory {os.fspath(path)!r} does not exist; write the files before reporting them")
+        if not Path(path).is_dir():
+            raise NotADirectoryError(f"a checkpoint is a directory, got the file {os.fspath(path)!r}; pass the directory it lies in")
+        return cls(path)
+
+    @property
+    def path(self) -> str:
+        """The directory, or its URL."""
+        return self._path
+
+    @property
+    def filesystem(self) -> Any:
+        """The fsspec file system on which the checkpoint lies; needs ``pip install "tuner-hpo[remote]"``, also for a local one."""
+        return remote.resolve(self._path, self._filesystem)[0]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the directory lies on this machine's file systems, where it is read without a copy."""
+        return self._filesystem is None and not remote.is_url(self._path)
+
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Copy the checkpoint into a directory that stays.
+
+        Args:
+            path: Where to; created if it is missing. None for a new temporary directory, which is the caller's to delete.
+
+        Returns:
+            The path of the copy.
+
+        Raises:
+            FileNotFoundError: If the checkpoint does not exist.
+            CheckpointError: If a link leads out of it, or the copy does not match its manifest.
+        """
+        self._check_exists()
+        target = Path(tempfile.mkdtemp(prefix=CHECKPOINT_PREFIX) if path is None else path).absolute()
+        if self.is_local:
+            copy_tree(Path(self._path), target)
+        else:
+            remote.download(self._path, self._filesystem, target)
+        if (target / MANIFEST).exists():
+            verify(target)
+        return str(target)
+
+    @contextmanager
+    def as_directory(self) -> Iterator[str]:
+        """Read the checkpoint as a local directory.
+
+        A local checkpoint is its own directory: nothing is copied, nothing deleted, and it must not be changed. A remote one is
+        downloaded; processes of this machine that read it at the same time share one download, which the last of them removes.
+
+        Raises:
+            FileNotFoundError: If the checkpoint does not exist.
+        """
+        self._check_exists()
+        if self.is_local:
+            yield self._path
+        else:
+            with remote.shared_download(self._path, self._filesystem) as directory:
+                yield str(directory)
+
+    def get_metadata(self) -> dict[str, Any]:
+        """Return the metadata stored with the checkpoint, empty without any."""
+        try:
+            content = self._metadata_file().read_bytes() if self.is_local else remote.read(self._path, self._filesystem, METADATA)
+        except FileNotFoundError:
+            return {}
+        try:
+            metadata: dict[str, Any] = strict_json.loads(content)
+        except ValueError as cause:
+            raise CheckpointError(f"the metadata of checkpoint {self._path} cannot be read: {cause}") from cause
+        return metadata
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Store JSON values with the checkpoint, in the place of what was stored before.
+
+        Raises:
+            TypeError: If a value is not JSON.
+        """
+        text = strict_json.dumps(dict(metadata))
+        if self.is_local:
+            atomic.write_text(self._metadata_file(), text)
+        else:
+            remote.write(self._path, self._filesystem, METADATA, text.encode())
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add JSON values to those stored with the checkpoint; of equal keys the new one counts."""
+        self.set_metadata({**self.get_metadata(), **metadata})
+
+    def _metadata_file(self) -> Path:
+        return Path(self._path, METADATA)
+
+    def _check_exists(self) -> None:
+        if self.is_local and not Path(self._path).is_dir():
+            raise FileNotFoundError(f"checkpoint directory {self._path!r} does not exist")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checkpoint) and (self._path, self._filesystem) == (other._path, other._filesystem)
+
+    def __hash__(self) -> int:
+        return hash(self._path)
+
+    def __reduce__(self) -> tuple[type[Checkpoint], tuple[str, Any]]:
+        return Checkpoint, (self._path, self._filesystem)
+
+    def __repr__(self) -> str:
+        filesystem = "" if self._filesystem is None else f", filesystem={self._filesystem!r}"
+        return f"Checkpoint({self._path!r}{filesystem})"
+
+    def __fspath__(self) -> str:
+        raise TypeError(f"{self!r} is not a path, it may lie elsewhere; use `with checkpoint.as_directory() as path:`")
+
+
+def stage(trial_dir: str | os.PathLike[str], index: int, attempt: int) -> Path:
+    """Create an empty directory on the trial's file system, to be filled and then committed by a rename.
+
+    Args:
+        trial_dir: The trial's directory.
+        index: Index of the checkpoint to come.
+        attempt: The attempt that writes it.
+
+    Raises:
+        CheckpointError: If it cannot be created.
+    """
+    # The random part keeps a directory apart that the user still holds open from the one in which a copy is made.
+    staging = Path(trial_dir) / f"{STAGING_PREFIX}{index:06d}-{attempt}-{secrets.token_hex(4)}"
+    try:
+        staging.mkdir(DIRECTORY_MODE)
+    except OSError as cause:
+        raise CheckpointError(f"no checkpoint can be written in {trial_dir}: {cause}") from cause
+    return staging
+
+
+def commit(staging: str | os.PathLike[str], trial_dir: str | os.PathLike[str], provenance: Provenance, *, sync: bool = True) -> Path:
+    """Turn a staging directory into a checkpoint.
+
+    Args:
+        staging: The directory, made by `stage`; it is gone afterwards.
+        trial_dir: The trial's directory.
+        provenance: Of which result the checkpoint is; its `index` gives the name. A directory that already has this name is an
+            orphan of an earlier attempt and is removed.
+        sync: Return only when all of it is on the platter.
+
+    Returns:
+        The checkpoint's directory.
+
+    Raises:
+        CheckpointError: If it could not be written, or a link leads out of it. Nothing has the final name then.
+    """
+    directory, final_path = Path(staging), Path(trial_dir) / checkpoint_directory_name(provenance.index)
+    try:
+        contents = contents_of(directory)
+        for name, leads_to in contents.links.items():
+            _settle_link(directory / name, leads_to)
+        if sync:
+            _sync_all(directory, contents)
+        write_manifest(directory, contents, provenance, sync=sync)
+        delete(final_path)
+        _publish(directory, final_path, sync=sync)
+    except OSError as cause:
+        raise CheckpointError(f"checkpoint {final_path} could not be written: {cause}") from cause
+    return final_path
+
+
+def _settle_link(link: Path, leads_to: str) -> None:
+    if os.readlink(link) != leads_to:  # noqa: PTH115  (the text as it stands)
+        replace_link(link, leads_to)
+
+
+def _sync_all(directory: Path, contents: Contents) -> None:
+    for name in (*contents.files, *contents.directories):
+        sync_file(directory / name)
+
+
+def _publish(staging: Path, final_path: Path, *, sync: bool) -> None:
+    staging.rename(final_path)
+    if not sync:
+        return
+    try:
+        sync_file(final_path.parent)
+    except OSError:
+        # Its name may or may not survive a power cut, and nobody will be told of it: better that it is gone.
+        with suppress(OSError):
+            delete(final_path)
+        raise
+
+
+def commit_from(source: str | os.PathLike[str], trial_dir: str | os.PathLike[str], provenance: Provenance, *, sync: bool = True) -> Path:
+    """Make a checkpoint of a directory of the user's.
+
+    A staging directory of this very trial is renamed. Any other is copied and left as it is, byte for byte.
+
+    Args:
+        source: The directory.
+        trial_dir: The trial's directory.
+        provenance: Of which result the checkpoint is.
+        sync: Return only when all of it is on the platter.
+
+    Returns:
+        The checkpoint's directory.
+
+    Raises:
+        CheckpointError: If it could not be written. Nothing has the final name then, and no copy is left.
+    """
+    if is_staged(source, trial_dir):
+        return commit(source, trial_dir, provenance, sync=sync)
+    staging = stage(trial_dir, provenance.index, provenance.attempt)
+    try:
+        copy_tree(Path(source), staging)
+        return commit(staging, trial_dir, provenance, sync=sync)
+    except BaseException as cause:
+        shutil.rmtree(staging, ignore_errors=True)
+        if isinstance(cause, OSError | ValueError):
+            raise CheckpointError(f"checkpoint {source} could not be copied to {trial_dir}: {cause}") from cause
+        raise
+
+
+def is_staged(directory: str | os.PathLike[str], trial_dir: str | os.PathLike[str]) -> bool:
+    """Return whether the directory was made by `stage` for this trial."""
+    path = Path(os.path.realpath(directory))
+    return path.name.startswith(STAGING_PREFIX) and path.parent == Path(os.path.realpath(trial_dir))
+
+
+def delete(path: str | os.PathLike[str]) -> None:
+    """Delete a checkpoint; one that is not there is no error.
+
+    It loses its name first, so that one of which half is deleted never looks complete.
+
+    Raises:
+        OSError: If it cannot be deleted.
+    """
+    doomed = atomic.temporary_sibling(Path(path))
+    try:
+        Path(path).rename(doomed)
+    except FileNotFoundError:
+        return
+    _remove(doomed)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = None) -> list[str]:
+    """Remove what unfinished or unrecorded work has left in a trial's directory; no worker of the trial may be alive.
+
+    Args:
+        trial_dir: The trial's directory; one that is not there holds nothing.
+        recorded: Names of the checkpoint directories that the journal knows; others are orphans and are removed. None keeps them all.
+
+    Returns:
+        The names that were removed.
+
+    Raises:
+        OSError: If something cannot be removed.
+    """
+    directory = Path(trial_dir)
+    try:
+        names = sorted(entry.name for entry in directory.iterdir())
+    except FileNotFoundError:
+        return []
+    leftovers = [name for name in names if name.startswith(STAGING_PREFIX)]
+    orphans = [] if recorded is None else [name for name in names if name.startswith(CHECKPOINT_PREFIX) and name not in recorded]
+    for name in leftovers:
+        _remove(directory / name)
+    for name in orphans:
+        delete(directory / name)
+    return leftovers + orphans
+
+
+def latest_valid(trial_dir: str | os.PathLike[str], candidates: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
+    """Return the newest of the checkpoints that is intact.
+
+    Args:
+        trial_dir: The trial's directory.
+        candidates: Recorded checkpoints, oldest first. A damaged one is passed over with a warning.
+    """
+    for record in reversed(tuple(candidates)):
+        try:
+            verify(Path(trial_dir) / record.directory)
+        except CheckpointError as damage:
+            warnings.warn(f"{damage}; trying the one before it", RuntimeWarning, stacklevel=2)
+        else:
+            return record
+    return None

@@ -1,0 +1,72 @@
+"""Deletes superseded checkpoints, off the driver's path and never before it is safe."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Self, final
+
+from . import checkpoints
+from .journal import Journal, SyncPolicy
+
+_log = logging.getLogger("tuner")
+
+
+@final
+class CheckpointCleaner:
+    """Deletes checkpoints in a thread of its own, once the record that made them dispensable has been synced.
+
+    Were a checkpoint deleted before that, a power cut could bring back a past in which it is still needed.
+
+    Args:
+        journal: The journal whose records make checkpoints dispensable.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._held: deque[tuple[int, Path]] = deque()
+        self._released: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        """Return the cleaner."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Delete what is left if that is safe, and end the thread."""
+        if error is None:
+            self._journal.sync()
+            self.release()
+        if self._thread:
+            self._released.put(None)
+            self._thread.join()
+
+    def delete(self, path: Path) -> None:
+        """Delete a checkpoint's directory as soon as it is safe; called after its record was appended."""
+        self._held.append((self._journal.last_sequence, path))
+
+    def release(self) -> None:
+        """Let the thread delete what has become safe to delete; called after each flush of the journal."""
+        if not self._held:
+            return
+        is_synced = self._journal.policy is not SyncPolicy.PROCESS
+        safe = self._journal.synced_sequence if is_synced else self._journal.written_sequence
+        while self._held and self._held[0][0] <= safe:
+            self._released.put(self._held.popleft()[1])
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tuner-cleaner", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while (path := self._released.get()) is not None:
+            try:
+                checkpoints.delete(path)
+            except OSError as error:
+                _log.warning("checkpoint %s could not be deleted: %s", path, error)

@@ -1,0 +1,365 @@
+"""The journal: every fact and every decision of an experiment, written before anybody acts on it.
+
+The driver appends the records of one turn, flushes them with a single write, and only then answers workers. What is written survives
+the death of every process of ours; what is *synced* survives a power cut too. Reading is in `recovery`, fast access to the results of
+single trials in `rows`; both are offered here as well.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self, assert_never, final
+
+from tuner.errors import StorageError
+
+from . import strict_json
+from .disk import LOCAL_DISK, Disk
+from .recovery import read, recover
+from .rows import ResultIndex, rows
+from .segments import START, Segment, Tail, header_line, journal_directory, line_of
+
+__all__ = ["START", "Journal", "JournalStatistics", "ResultIndex", "SyncPolicy", "Tail", "read", "recover", "rows"]
+
+SYNC_WINDOW_S: Final = 0.05
+"""How old a record may become, under ``"group"``, before it is synced."""
+SEGMENT_BYTES: Final = 32 << 20
+_MAX_SYNC_SHARE: Final = 0.05
+
+
+class SyncPolicy(enum.StrEnum):
+    """What a power cut may cost; the death of processes never costs a record that was flushed."""
+
+    PROCESS = "process"
+    """Nothing is synced: for scratch disks."""
+    GROUP = "group"
+    """A thread syncs at most every 50 ms: that much may be lost."""
+    STRICT = "strict"
+    """`Journal.flush` waits for the platter: nothing is lost."""
+
+
+@dataclass(slots=True)
+class JournalStatistics:
+    """What the journal has cost so far.
+
+    Attributes:
+        num_records: Records written.
+        num_bytes: Their size.
+        num_writes: System calls to write them.
+        num_syncs: Syncs, the thread's included.
+        driver_s: Seconds for which the driver's loop was kept: encoding, writing, and the syncs it waited for.
+        syncer_cpu_s: CPU seconds of the syncing thread.
+    """
+
+    num_records: int = 0
+    num_bytes: int = 0
+    num_writes: int = 0
+    num_syncs: int = 0
+    driver_s: float = 0.0
+    syncer_cpu_s: float = 0.0
+
+
+class _Batch(NamedTuple):
+    """Lines that were written together, and the last of their records."""
+
+    tail: Tail
+    lines: bytes
+
+
+@final
+class Journal:
+    """Writes an experiment's journal; to be used by one thread, that of the driver.
+
+    Each opening begins a new segment and a new epoch. Where the disk refuses, nothing is lost and nothing half written: the records stay
+    in memory, `flush` raises, and is called again when the disk may have recovered. After a failed sync, which may have lost what it was
+    to save, the file is not trusted any more: all records since the last good sync are written again, into a new segment.
+
+    Args:
+        experiment: Directory of the experiment, whose lock the caller holds.
+        tail: Where the journal ends, from `recover`; `START` for a new one.
+        sync: See `SyncPolicy`.
+        segment_bytes: Size from which on a new segment is begun.
+        has_syncer: Whether, under ``"group"``, a thread syncs; without it the caller calls `sync` in time.
+        disk: Where it lies.
+
+    Raises:
+        StorageError: If the first segment cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> experiment = tempfile.mkdtemp()
+        >>> with Journal(experiment) as journal:
+        ...     journal.append({"t": 0.0, "k": "turn"})
+        ...     journal.flush()
+        >>> list(read(experiment))
+        [{'q': 1, 'e': 1, 't': 0.0, 'k': 'turn'}]
+    """
+
+    def __init__(
+        self,
+        experiment: str | os.PathLike[str],
+        tail: Tail = START,
+        *,
+        sync: SyncPolicy | str = SyncPolicy.GROUP,
+        segment_bytes: int = SEGMENT_BYTES,
+        has_syncer: bool = True,
+        disk: Disk = LOCAL_DISK,
+    ) -> None:
+        self.policy = SyncPolicy(sync)
+        self.epoch = tail.epoch + 1
+        self.statistics = JournalStatistics()
+        self._disk = disk
+        self._directory = journal_directory(experiment)
+        self._segment_bytes = segment_bytes
+        self._pid = os.getpid()
+        self._staged: list[bytes] = []
+        self._staged_tail = self._written = self._synced = tail
+        self._unsynced: deque[_Batch] = deque()
+        self._is_condemned = self._is_rotation_due = False
+        # Held while the file is synced or exchanged, so that the thread never syncs a descriptor that means another file by now.
+        self._file_lock = threading.Lock()
+        try:
+            disk.make_directory(self._directory)
+            self._segment = self._new_segment(tail)
+        except OSError as cause:
+            raise StorageError(f"no journal can be written in {self._directory}: {cause}") from cause
+        self._syncer = _Syncer(self._sync_in_background) if self.policy is SyncPolicy.GROUP and has_syncer else None
+
+    @property
+    def last_sequence(self) -> int:
+        """Number of the last record that was appended."""
+        return self._staged_tail.sequence
+
+    @property
+    def written_sequence(self) -> int:
+        """Number of the last record that survives the death of this process."""
+        return self._written.sequence
+
+    @property
+    def synced_sequence(self) -> int:
+        """Number of the last record that survives a power cut; under ``"process"`` that is not known, and `written_sequence` is told."""
+        return self._synced.sequence
+
+    def append(self, *bodies: Mapping[str, Any]) -> None:
+        """Add records to those that the next `flush` writes.
+
+        Args:
+            *bodies: Records as `records.encode` makes them; sequence and epoch are put in front. What JSON cannot hold is written as its
+                ``repr``.
+        """
+        started_s = time.perf_counter()
+        sequence, epoch, body = self._staged_tail.sequence, self.epoch, b""
+        lines = []
+        for sequence, fields in enumerate(bodies, sequence + 1):  # noqa: B020  (counts on from the last one)
+            body = f'{{"q":{sequence},"e":{epoch},{strict_json.dumps(fields, strict_json.opaque)[1:]}'.encode()
+            lines.append(line_of(body))
+        if lines:
+            self._staged += lines
+            self._staged_tail = Tail(sequence, zlib.crc32(body), epoch)
+        self.statistics.driver_s += time.perf_counter() - started_s
+
+    def flush(self) -> None:
+        """Write what was appended, with one system call; under ``"strict"``, return when it is on the platter.
+
+        Raises:
+            StorageError: If the disk refuses. The records stay in memory and the file as it was, so `flush` may be called again; nobody
+                may be answered before it has succeeded.
+        """
+        started_s = time.perf_counter()
+        try:
+            self._mend()
+            if self._staged:
+                self._write_staged()
+            self._attend_to_sync()
+        except OSError as cause:
+            raise StorageError(
+                f"journal {self._segment.path} cannot be written: {cause}; its records are kept in memory until it can"
+            ) from cause
+        finally:
+            self.statistics.driver_s += time.perf_counter() - started_s
+
+    def _write_staged(self) -> None:
+        if self._is_rotation_due or self._segment.size_bytes >= self._segment_bytes:
+            self._begin_segment()
+        lines, num_records, size_bytes = b"".join(self._staged), len(self._staged), self._segment.size_bytes
+        # Noted before `_written` moves on, which the thread takes for "there is a batch up to here".
+        self._unsynced.append(_Batch(self._staged_tail, lines))
+        try:
+            self._segment.write(lines)
+        finally:
+            # Also where an interrupt comes just behind the write: nothing may be written twice, or be forgotten.
+            if self._segment.size_bytes == size_bytes:
+                self._unsynced.pop()
+            else:
+                self._staged, self._written = [], self._staged_tail
+        self.statistics.num_writes += 1
+        self.statistics.num_records += num_records
+        self.statistics.num_bytes += len(lines)
+
+    def _attend_to_sync(self) -> None:
+        match self.policy:
+            case SyncPolicy.PROCESS:
+                self._settle(self._written)
+            case SyncPolicy.GROUP:
+                if self._syncer and self._unsynced:
+                    self._syncer.wake()
+            case SyncPolicy.STRICT:
+                self._sync_or_replace()
+            case _:
+                assert_never(self.policy)
+
+    def sync(self) -> None:
+        """Return when all that was flushed is on the platter; at once under ``"process"``. Called before anything is destroyed.
+
+        Raises:
+            StorageError: If the disk refuses, see `flush`.
+        """
+        started_s = time.perf_counter()
+        try:
+            self._sync_or_replace()
+        except OSError as cause:
+            raise StorageError(f"journal {self._segment.path} cannot be synced: {cause}") from cause
+        finally:
+            self.statistics.driver_s += time.perf_counter() - started_s
+
+    def rotate(self) -> None:
+        """Begin a new segment, as after a snapshot, so that what the snapshot covers is sealed.
+
+        Raises:
+            StorageError: If the disk refuses; the next `flush` tries again.
+        """
+        started_s = time.perf_counter()
+        # A segment that was begun in vain may lie there, and what the old one gets behind that would not be read.
+        self._is_rotation_due = True
+        try:
+            self._mend()
+            self._begin_segment()
+        except OSError as cause:
+            raise StorageError(f"no new segment can be begun in {self._directory}: {cause}") from cause
+        finally:
+            self.statistics.driver_s += time.perf_counter() - started_s
+
+    def close(self) -> None:
+        """Write and sync what is left, and give the file back; does nothing the second time, or in a forked child.
+
+        Raises:
+            StorageError: If the disk refuses; the file is given back all the same.
+        """
+        if self._pid != os.getpid():
+            return
+        self._pid = 0
+        if self._syncer:
+            self._syncer.stop()
+        try:
+            self.flush()
+            self.sync()
+        finally:
+            self._segment.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _new_segment(self, previous: Tail, lines: bytes = b"") -> Segment:
+        first = previous.sequence + 1
+        header = header_line(first, previous, self.epoch)
+        return Segment(self._directory, first, header + lines, self._disk, sync=self.policy is not SyncPolicy.PROCESS)
+
+    def _begin_segment(self) -> None:
+        # The old one is synced before anything stands in the new one: what a power cut leaves is a prefix.
+        self._sync_or_replace()
+        segment = self._new_segment(self._written)
+        with self._file_lock:
+            self._segment.close()
+            self._segment = segment
+        self._is_rotation_due = False
+
+    def _sync_or_replace(self) -> None:
+        self._mend()
+        try:
+            self._sync_unsynced()
+        except OSError:
+            self._mend()
+
+    def _sync_unsynced(self) -> None:
+        with self._file_lock:
+            if self.policy is SyncPolicy.PROCESS or self._is_condemned or not self._unsynced:
+                return
+            target = self._written
+            try:
+                self._segment.sync()
+            except OSError:
+                self._is_condemned = True
+                raise
+            self.statistics.num_syncs += 1
+            self._settle(target)
+
+    def _settle(self, target: Tail) -> None:
+        while self._unsynced and self._unsynced[0].tail.sequence <= target.sequence:
+            self._unsynced.popleft()
+        self._synced = target
+
+    def _mend(self) -> None:
+        """Write what a failed sync has put in doubt into a new segment; the kernel may call the old file's lost pages clean."""
+        if not self._is_condemned:
+            return
+        with self._file_lock:
+            segment = self._new_segment(self._synced, b"".join(batch.lines for batch in self._unsynced))
+            self._segment.close()
+            self._segment = segment
+            self._settle(self._written)
+            self._is_condemned = False
+
+    def _sync_in_background(self) -> None:
+        started_s = time.thread_time()
+        try:
+            self._sync_unsynced()
+        except OSError:
+            pass  # the journal is condemned now, which the driver sees at its next flush
+        finally:
+            self.statistics.syncer_cpu_s += time.thread_time() - started_s
+
+
+@final
+class _Syncer:
+    """A thread that syncs a moment after it was woken, and then rests.
+
+    It rests for the rest of the window, or, where syncs are slow, for so long that they take at most `_MAX_SYNC_SHARE` of its time.
+    """
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._sync = sync
+        self._wanted = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tuner-journal-sync", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """See to it that what is written by now gets synced."""
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            if self._stopped.is_set():
+                return
+            self._wanted.clear()
+            started_s = time.monotonic()
+            self._sync()
+            duration_s = time.monotonic() - started_s
+            self._stopped.wait(max(SYNC_WINDOW_S, duration_s / _MAX_SYNC_SHARE) - duration_s)

@@ -1,0 +1,231 @@
+"""One driver for each experiment directory.
+
+The lock is the kernel's (``flock``): it ends with the process that holds it, however that ends, so there is no stale lock and no grace
+period. What stands in the file is for people and error messages only.
+
+Why not the filelock package: releases that we would have to accept empty the file when they open it, so that a driver which is turned
+away would wipe out the name of the one it should report; and the lock must not live on in a child that was forked, which is seen to
+here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import fcntl
+import os
+import socket
+import warnings
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final, Self, final
+
+from tuner.errors import ExperimentLocked, StorageError
+
+from . import layout, strict_json
+from .disk import FILE_MODE
+
+_BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+_UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_CONTENT_LIMIT_BYTES: Final = 4096
+
+
+@final
+class Lock:
+    """A lock on a file, held by one process and not by the children it forks; those it executes do not get it either.
+
+    It is held until it is released or the process ends, even if the object is forgotten.
+
+    Args:
+        path: The file, created when the lock is first acquired.
+    """
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    @property
+    def descriptor(self) -> int:
+        """The open file, while the lock is held."""
+        if self._descriptor is None:
+            raise ValueError(f"lock {self.path} is not held")
+        return self._descriptor
+
+    def acquire(self, *, is_shared: bool = False, is_blocking: bool = True) -> bool:
+        """Take the lock, or change between shared and exclusive.
+
+        Args:
+            is_shared: Allow others to hold it shared as well.
+            is_blocking: Wait until it can be had.
+
+        Returns:
+            Whether it is held now; one that was held shared still is.
+
+        Raises:
+            OSError: If the file cannot be opened, or its file system has no locks.
+        """
+        is_new = self._descriptor is None
+        if self._descriptor is None:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+            _held.add(self)
+        mode = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | (0 if is_blocking else fcntl.LOCK_NB)
+        try:
+            fcntl.flock(self._descriptor, mode)
+        except OSError as refusal:
+            if is_new or refusal.errno not in _BUSY:
+                self._close()
+            if refusal.errno in _BUSY:
+                return False
+            raise
+        return True
+
+    def release(self) -> None:
+        """Give the lock back, also where children have inherited it; does nothing if it is not held."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self._close()
+
+    def is_current(self) -> bool:
+        """Return whether the locked file is still the one that its path names."""
+        try:
+            return os.path.samestat(os.fstat(self.descriptor), self.path.lstat())
+        except FileNotFoundError:
+            return False
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        _held.discard(self)
+
+
+_held: Final[set[Lock]] = set()
+
+
+def _forget_in_child() -> None:
+    # A forked child shares the parent's lock: if it kept it, the lock would outlive its owner; if it released it, the owner would lose it.
+    for lock in list(_held):
+        lock._close()  # noqa: SLF001  (a function of this class in all but form: it has to act on all locks at once)
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds, or last held, an experiment.
+
+    Attributes:
+        pid: Process of the driver.
+        host: Its machine.
+        boot_id: Which start of that machine, empty where the system does not tell.
+        started: When it took the lock, as local time with its offset.
+        epoch: How many drivers the experiment has had, this one included; 0 until it is known.
+    """
+
+    pid: int
+    host: str
+    boot_id: str
+    started: str
+    epoch: int = 0
+
+    def __str__(self) -> str:
+        """Return process, machine and time in one phrase."""
+        return f"process {self.pid} on {self.host} since {self.started}"
+
+
+@final
+class ExperimentLock:
+    """The right to drive an experiment.
+
+    Args:
+        experiment: Directory of the experiment; it must exist.
+
+    Example:
+        >>> import tempfile
+        >>> with ExperimentLock(tempfile.mkdtemp()) as lock:
+        ...     lock.is_held
+        True
+    """
+
+    def __init__(self, experiment: str | os.PathLike[str]) -> None:
+        self._directory = Path(experiment)
+        self._lock = Lock(self._directory / layout.LOCK)
+        self._owner: Owner | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process holds the lock through this object; a forked child does not."""
+        return self._owner is not None and self._owner.pid == os.getpid()
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        On a file system without locks this warns and goes on: there, nothing keeps a second driver out.
+
+        Raises:
+            ExperimentLocked: If a driver holds it; names its process, machine and time. Also if it is this process.
+            StorageError: If the lock file cannot be opened.
+        """
+        try:
+            is_acquired = self._lock.acquire(is_blocking=False)
+        except OSError as cause:
+            if cause.errno not in _UNSUPPORTED:
+                raise StorageError(f"{self._lock.path} cannot be locked: {cause}") from cause
+            warnings.warn(
+                f"{self._directory} has no working file locks; see to it that only one driver uses it", RuntimeWarning, stacklevel=2
+            )
+            self._owner = _myself()
+            return
+        if not is_acquired:
+            owner = read_owner(self._directory)
+            raise ExperimentLocked(
+                f"experiment {self._directory} is driven by {owner or 'another process'}; wait for it, end it, or choose another name"
+            )
+        self._write(_myself())
+
+    def note_epoch(self, epoch: int) -> None:
+        """Write down, for people, which driver of the experiment this is."""
+        if self._owner is not None:
+            self._write(replace(self._owner, epoch=epoch))
+
+    def release(self) -> None:
+        """Give the lock back; does nothing if it is not held."""
+        self._owner = None
+        self._lock.release()
+
+    def _write(self, owner: Owner) -> None:
+        self._owner = owner
+        with suppress(OSError, ValueError):  # on a full disk, or without locks: it is information only
+            os.ftruncate(self._lock.descriptor, 0)
+            os.pwrite(self._lock.descriptor, f"{strict_json.dumps(asdict(owner))}\n".encode(), 0)
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
+    """Return who holds, or last held, the experiment; None where that cannot be read."""
+    try:
+        with (Path(experiment) / layout.LOCK).open("rb") as file:
+            return Owner(**strict_json.loads(file.read(_CONTENT_LIMIT_BYTES)))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _myself() -> Owner:
+    try:
+        boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        boot_id = ""
+    started = dt.datetime.now().astimezone().isoformat(timespec="seconds")
+    return Owner(os.getpid(), socket.gethostname(), boot_id, started)

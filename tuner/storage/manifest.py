@@ -1,0 +1,163 @@
+"""The manifest of a checkpoint: what is in it, and of which result it is; written last, so that its presence says "complete"."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from tuner.errors import CheckpointError
+
+from . import atomic, strict_json
+from .layout import MANIFEST, METADATA
+from .trees import Contents
+
+FORMAT: Final = 1
+HASH_LIMIT_BYTES: Final = 64 << 20
+"""Files above this size are known by their size alone: hashing them would hold the trial up for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a checkpoint comes from.
+
+    Attributes:
+        trial_id: The trial that saved it.
+        attempt: In which attempt.
+        index: Zero-based count of the trial's checkpoints, of which the directory's name is made.
+        iteration: ``training_iteration`` of the result it belongs to.
+        metrics: That result, nested as reported.
+    """
+
+    trial_id: str
+    attempt: int
+    index: int
+    iteration: int
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a checkpoint.
+
+    Attributes:
+        size_bytes: Its size.
+        sha256: Its SHA-256 in hexadecimal digits, None for a file above `HASH_LIMIT_BYTES`.
+    """
+
+    size_bytes: int
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All that is known of a committed checkpoint; see `Provenance` for the first five.
+
+    Attributes:
+        files: Its files by name, relative to the checkpoint.
+        links: Its symbolic links and where they lead.
+        directories: Its folders.
+    """
+
+    trial_id: str
+    attempt: int
+    index: int
+    iteration: int
+    metrics: dict[str, Any]
+    files: dict[str, FileEntry]
+    links: dict[str, str]
+    directories: list[str]
+
+
+def write_manifest(directory: Path, contents: Contents, provenance: Provenance, *, sync: bool) -> None:
+    """Measure the files and write the manifest into the directory.
+
+    Raises:
+        OSError: If a file could not be read or the manifest not written.
+    """
+    listed = {name for name in contents.files if name not in (MANIFEST, METADATA)}
+    body = {
+        "format": FORMAT,
+        **asdict(provenance),
+        "files": {name: asdict(_measure(directory / name)) for name in contents.files if name in listed},
+        "links": contents.links,
+        "directories": contents.directories,
+    }
+    atomic.write_text(directory / MANIFEST, strict_json.seal(body, default=strict_json.opaque), sync=sync)
+
+
+def _measure(path: Path) -> FileEntry:
+    size_bytes = path.stat().st_size
+    return FileEntry(size_bytes, _sha256(path) if size_bytes <= HASH_LIMIT_BYTES else None)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Return the manifest of the checkpoint in this directory.
+
+    Raises:
+        CheckpointError: If there is none, it is damaged, or a newer version wrote it.
+    """
+    directory = Path(path)
+    try:
+        body = strict_json.unseal((directory / MANIFEST).read_bytes())
+    except FileNotFoundError as cause:
+        raise CheckpointError(f"{directory} is no complete checkpoint: it has no {MANIFEST}") from cause
+    except (OSError, ValueError) as cause:
+        raise CheckpointError(f"the manifest {directory / MANIFEST} cannot be read: {cause}") from cause
+    if body.pop("format") != FORMAT:
+        raise CheckpointError(f"the checkpoint {directory} was written by a newer version; read it with that one")
+    files = {name: FileEntry(**entry) for name, entry in body.pop("files").items()}
+    return Manifest(**body, files=files)
+
+
+def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> None:
+    """Check that a checkpoint is as it was committed. What was added to it later is not looked at.
+
+    Args:
+        path: Its directory.
+        with_hashes: Read every file up to `HASH_LIMIT_BYTES` and compare its SHA-256; else only names and sizes are compared.
+
+    Raises:
+        CheckpointError: If it is not; names the file and the difference.
+    """
+    directory = Path(path)
+    manifest = read_manifest(directory)
+    try:
+        for name, entry in manifest.files.items():
+            _verify_file(directory, name, entry, with_hashes=with_hashes)
+        for name, leads_to in manifest.links.items():
+            _verify_link(directory, name, leads_to)
+        for name in manifest.directories:
+            if not stat.S_ISDIR((directory / name).lstat().st_mode):
+                _damaged(directory, f"{name} is no directory")
+    except OSError as cause:
+        raise CheckpointError(f"checkpoint {directory} is damaged: {cause}") from cause
+
+
+def _verify_file(directory: Path, name: str, entry: FileEntry, *, with_hashes: bool) -> None:
+    status = (directory / name).lstat()
+    if not stat.S_ISREG(status.st_mode):
+        _damaged(directory, f"{name} is no regular file")
+    if status.st_size != entry.size_bytes:
+        _damaged(directory, f"{name} has {status.st_size} bytes, its manifest says {entry.size_bytes}")
+    if with_hashes and entry.sha256 is not None and _sha256(directory / name) != entry.sha256:
+        _damaged(directory, f"{name} has another SHA-256 than its manifest says")
+
+
+def _verify_link(directory: Path, name: str, leads_to: str) -> None:
+    found = os.readlink(directory / name)  # noqa: PTH115  (the text as it stands)
+    if found != leads_to:
+        _damaged(directory, f"link {name} leads to {found}, its manifest says {leads_to}")
+
+
+def _damaged(directory: Path, difference: str) -> NoReturn:
+    raise CheckpointError(f"checkpoint {directory} is damaged: {difference}")

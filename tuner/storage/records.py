@@ -1,0 +1,219 @@
+"""How events and decisions are written down in the journal, and read back.
+
+A body is a flat dictionary of JSON values: ``t`` the stamp (seconds of experiment time), ``k`` the kind, then the event's own fields,
+then ``d``, what was decided on it, if anything. Frequent fields have short names: ``id`` trial, ``a`` attempt, ``m`` metrics,
+``c`` checkpoint, ``n`` numbers. The journal puts sequence and epoch in front. Beside events there are *marks*, made by the driver:
+``open`` and ``close`` frame the life of one driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, assert_never
+
+from schedulers.decisions import Decision, Pause, Reason, Resume, Save, Stop
+from tuner.core.events import (
+    CheckpointFailed,
+    CheckpointRequested,
+    CheckpointSaved,
+    DriverRestarted,
+    Event,
+    Outcome,
+    ResultReported,
+    SearchEnded,
+    StopRequested,
+    SuggestionPostponed,
+    TrialSuggested,
+    TurnEnded,
+    WorkerExited,
+    WorkerStarted,
+)
+from tuner.core.trial import CheckpointRecord, Failure
+from tuner.errors import StorageError
+
+Body = dict[str, Any]
+"""A record of the journal, decoded from JSON."""
+
+OPEN: Final = "open"
+CLOSE: Final = "close"
+MARKS: Final = frozenset({OPEN, CLOSE})
+"""Kinds of records that are no events."""
+RESULT: Final = "result"
+
+
+def encode(event: Event, stamp: float, decisions: Sequence[Decision] = ()) -> Body:
+    """Return the record of an event.
+
+    Args:
+        event: What happened.
+        stamp: When, in seconds of experiment time.
+        decisions: What was decided on it.
+    """
+    body: Body = {"t": stamp}
+    body.update(_fields(event))
+    if decisions:
+        body["d"] = [_decision_fields(decision) for decision in decisions]
+    return body
+
+
+def mark(kind: str, stamp: float, **facts: Any) -> Body:
+    """Return a record that is no event: `OPEN` or `CLOSE`, with facts for people."""
+    return {"t": stamp, "k": kind, **facts}
+
+
+def is_event(body: Mapping[str, Any]) -> bool:
+    """Return whether the record is one that `decode` understands, and not a mark."""
+    return body["k"] not in MARKS
+
+
+def _fields(event: Event) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case for each event)
+    match event:
+        case ResultReported(trial_id, attempt, metrics, checkpoint):
+            return {"k": RESULT, "id": trial_id, "a": attempt, "m": metrics, "c": _checkpoint_fields(checkpoint)}
+        case TurnEnded():
+            return {"k": "turn"}
+        case TrialSuggested():
+            return _suggested_fields(event)
+        case SuggestionPostponed(trial_id):
+            return {"k": "postponed", "id": trial_id}
+        case SearchEnded():
+            return {"k": "search_ended"}
+        case WorkerStarted(trial_id, attempt, pid):
+            return {"k": "started", "id": trial_id, "a": attempt, "pid": pid}
+        case WorkerExited(trial_id, attempt, outcome, failure):
+            return {"k": "exited", "id": trial_id, "a": attempt, "outcome": outcome.value, "failure": _failure_fields(failure)}
+        case CheckpointRequested(trial_id):
+            return {"k": "checkpoint_requested", "id": trial_id}
+        case CheckpointSaved(trial_id, attempt, checkpoint):
+            return {"k": "saved", "id": trial_id, "a": attempt, "c": _checkpoint_fields(checkpoint)}
+        case CheckpointFailed(trial_id, attempt, failure):
+            return {"k": "save_failed", "id": trial_id, "a": attempt, "failure": _failure_fields(failure)}
+        case StopRequested(rule, is_urgent):
+            return {"k": "stop_requested", "rule": rule, "is_urgent": is_urgent}
+        case DriverRestarted():
+            return {"k": "restarted"}
+        case _:
+            assert_never(event)
+
+
+def _suggested_fields(event: TrialSuggested) -> Body:
+    return {
+        "k": "suggested",
+        "id": event.trial_id,
+        "config": dict(event.config),
+        "resources": dict(event.resources),
+        "tag": event.experiment_tag,
+        "failure": _failure_fields(event.failure),
+    }
+
+
+def _checkpoint_fields(checkpoint: CheckpointRecord | None) -> Body | None:
+    if checkpoint is None:
+        return None
+    return {
+        "index": checkpoint.index,
+        "iteration": checkpoint.iteration,
+        "time_total_s": checkpoint.time_total_s,
+        "counters": dict(checkpoint.counters),
+        "score": checkpoint.score,
+    }
+
+
+def _failure_fields(failure: Failure | None) -> Body | None:
+    if failure is None:
+        return None
+    return {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
+
+
+def _decision_fields(decision: Decision) -> Body:
+    fields: Body = {"k": _kind_of(decision), "id": decision.trial_id, "rule": decision.reason.rule, "n": dict(decision.reason.numbers)}
+    if isinstance(decision, Stop) and decision.is_complete:
+        fields["is_complete"] = True
+    return fields
+
+
+def _kind_of(decision: Decision) -> str:
+    match decision:
+        case Stop():
+            return "stop"
+        case Pause():
+            return "pause"
+        case Resume():
+            return "resume"
+        case Save():
+            return "save"
+        case _:
+            assert_never(decision)
+
+
+def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[Decision, ...]]:
+    """Return event, stamp and decisions of a record.
+
+    Raises:
+        StorageError: If the record is of a kind or shape that this version does not know.
+    """
+    kind = body.get("k")
+    event_of = _EVENTS.get(kind) if isinstance(kind, str) else None
+    if event_of is None:
+        raise StorageError(f"record {body.get('q')} is of the unknown kind {kind!r}; it was written by a newer version, which can read it")
+    try:
+        return event_of(body), float(body["t"]), tuple(_decision(fields) for fields in body.get("d", ()))
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        raise StorageError(
+            f"record {body.get('q')} of kind {kind!r} is not as this version writes it ({cause!r}); it was written by a newer version"
+        ) from cause
+
+
+def _result(body: Mapping[str, Any]) -> Event:
+    return ResultReported(body["id"], body["a"], body["m"], _checkpoint(body["c"]))
+
+
+def _suggested(body: Mapping[str, Any]) -> Event:
+    return TrialSuggested(body["id"], body["config"], body["resources"], body["tag"], _failure(body["failure"]))
+
+
+def _exited(body: Mapping[str, Any]) -> Event:
+    return WorkerExited(body["id"], body["a"], Outcome(body["outcome"]), _failure(body["failure"]))
+
+
+def _checkpoint_failed(body: Mapping[str, Any]) -> Event:
+    return CheckpointFailed(body["id"], body["a"], Failure(**body["failure"]))
+
+
+def _failure(fields: Mapping[str, Any] | None) -> Failure | None:
+    return None if fields is None else Failure(**fields)
+
+
+def _checkpoint(fields: Mapping[str, Any] | None) -> CheckpointRecord | None:
+    return None if fields is None else CheckpointRecord(**fields)
+
+
+def _decision(fields: Mapping[str, Any]) -> Decision:
+    trial_id, reason = fields["id"], Reason(fields["rule"], fields["n"])
+    match fields["k"]:
+        case "stop":
+            return Stop(trial_id, reason, fields.get("is_complete", False))
+        case "pause":
+            return Pause(trial_id, reason)
+        case "resume":
+            return Resume(trial_id, reason)
+        case "save":
+            return Save(trial_id, reason)
+        case kind:
+            raise ValueError(f"unknown decision {kind!r}")
+
+
+_EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
+    RESULT: _result,
+    "turn": lambda _: TurnEnded(),
+    "suggested": _suggested,
+    "postponed": lambda body: SuggestionPostponed(body["id"]),
+    "search_ended": lambda _: SearchEnded(),
+    "started": lambda body: WorkerStarted(body["id"], body["a"], body["pid"]),
+    "exited": _exited,
+    "checkpoint_requested": lambda body: CheckpointRequested(body["id"]),
+    "saved": lambda body: CheckpointSaved(body["id"], body["a"], CheckpointRecord(**body["c"])),
+    "save_failed": _checkpoint_failed,
+    "stop_requested": lambda body: StopRequested(body["rule"], body["is_urgent"]),
+    "restarted": lambda _: DriverRestarted(),
+}

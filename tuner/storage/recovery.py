@@ -1,0 +1,254 @@
+"""Reading the journal: every line is verified, and what does not verify is either a torn end or damage.
+
+A line that does not verify, with nothing good behind it, is where a write was cut off: the record was never acknowledged, or the power
+failed within the promised window. With a good line behind it, something has changed the file. The first is cut off, the second refused:
+to go on from a guess would be worse than to stop.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+import zlib
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, final
+
+from tuner.errors import DamagedJournal, StorageError
+
+from . import atomic, strict_json
+from .disk import LOCAL_DISK, Disk
+from .segments import FORMAT, HEADER, START, Tail, body_of, journal_directory, segments_in
+
+_NUMBERS: Final = re.compile(rb'\{"q":(\d+),"e":(\d+),')
+_LINE_START: Final = re.compile(rb'[0-9a-f]{8} \{"[kq]":')
+_TORN_PREFIX: Final = "torn-"
+
+
+@final
+class Walk:
+    """Goes through segments in order and verifies each line, and that each record follows the one before it.
+
+    Attributes:
+        tail: The last record that was seen.
+        torn_at: Byte at which the last segment is torn off, None if it is not.
+    """
+
+    def __init__(self) -> None:
+        self.tail: Tail | None = None
+        self.torn_at: int | None = None
+
+    def through(self, path: Path, data: bytes, end: int | None) -> Iterator[tuple[int, bytes]]:
+        """Yield offset and body of each record of a segment.
+
+        Args:
+            path: The segment.
+            data: Its content.
+            end: Number of the record with which the next segment begins, None for the last one.
+
+        Raises:
+            DamagedJournal: If something does not verify, unless it is the torn end of the last segment.
+            StorageError: If a newer version wrote the segment.
+        """
+        for offset, line in _lines(data):
+            if end is not None and self.tail is not None and offset and self.tail.sequence + 1 >= end:
+                return
+            body = body_of(line)
+            if body is None:
+                if end is None and not _is_good_line_behind(data, offset):
+                    self.torn_at = offset
+                    return
+                raise _damaged(path, offset, "a line does not match its checksum")
+            if offset:
+                self._take_record(path, offset, body)
+                yield offset, body
+            else:
+                self._take_header(path, body)
+        if end is None:
+            self.torn_at = None if data else 0
+        elif self.tail is None or self.tail.sequence + 1 < end:
+            raise _damaged(path, len(data), f"it ends before record {end}, with which the next segment begins")
+
+    def _take_header(self, path: Path, body: bytes) -> None:
+        header = strict_json.loads(body)
+        if header.get("k") != HEADER:
+            raise _damaged(path, 0, "its first line is no header")
+        if header["v"] > FORMAT:
+            raise StorageError(f"{path} was written by a newer version (format {header['v']}, known is {FORMAT}); open it with that one")
+        sequence, crc = header["previous"]
+        previous = Tail(sequence, crc, header["e"])
+        if path.stem != f"{sequence + 1:020d}":
+            raise _damaged(path, 0, f"its header says that it begins with record {sequence + 1}")
+        if self.tail is not None:
+            self._check_follows(path, previous)
+        self.tail = previous
+
+    def _check_follows(self, path: Path, previous: Tail) -> None:
+        last = self.tail or START
+        if (last.sequence, last.crc) != (previous.sequence, previous.crc):
+            raise _damaged(path, 0, f"it does not follow record {last.sequence} of the segment before it")
+        if previous.epoch < last.epoch:
+            raise _two_drivers(path, 0, last.epoch, previous.epoch)
+
+    def _take_record(self, path: Path, offset: int, body: bytes) -> None:
+        last = self.tail or START
+        numbers = _NUMBERS.match(body)
+        if numbers is None:
+            raise _damaged(path, offset, "a line is no record")
+        sequence, epoch = int(numbers[1]), int(numbers[2])
+        if sequence != last.sequence + 1:
+            raise _damaged(path, offset, f"record {last.sequence + 1} is missing, there stands {sequence}")
+        if epoch < last.epoch:
+            raise _two_drivers(path, offset, last.epoch, epoch)
+        self.tail = Tail(sequence, zlib.crc32(body), epoch)
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    offset = 0
+    while (end := data.find(b"\n", offset)) >= 0:
+        yield offset, data[offset:end]
+        offset = end + 1
+    if offset < len(data):
+        yield offset, b""  # a line without its end was never written whole, whatever it holds
+
+
+def _is_good_line_behind(data: bytes, offset: int) -> bool:
+    # Not only at line breaks: where one was changed, the line behind it hangs on the one before it.
+    for start in _LINE_START.finditer(data, offset + 1):
+        end = data.find(b"\n", start.start())
+        if end >= 0 and body_of(data[start.start() : end]) is not None:
+            return True
+    return False
+
+
+def _damaged(path: Path, offset: int, what: str) -> DamagedJournal:
+    return DamagedJournal(f"journal {path} is damaged at byte {offset}: {what}; restore the file from a backup")
+
+
+def _two_drivers(path: Path, offset: int, later: int, earlier: int) -> DamagedJournal:
+    return _damaged(path, offset, f"driver {earlier} wrote behind driver {later}, so the file lock of {path.parent} did not hold")
+
+
+def read(experiment: str | os.PathLike[str], after: int = 0, disk: Disk = LOCAL_DISK) -> Iterator[dict[str, Any]]:
+    """Yield the records of an experiment's journal in order, marks included.
+
+    A torn end is passed over in silence, since it may be a line that a driver is just writing; whoever takes the journal over calls
+    `recover` first.
+
+    Args:
+        experiment: Directory of the experiment.
+        after: Number of the last record not to be read, e.g. that of a snapshot.
+        disk: Where it lies.
+
+    Raises:
+        DamagedJournal: If records are missing or do not verify; names file and byte.
+        StorageError: If a newer version wrote them, or they cannot be read.
+    """
+    for _, body in verified(experiment, after, disk):
+        yield strict_json.loads(body)
+
+
+def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iterator[tuple[tuple[Path, int], bytes]]:
+    """Yield place and body, as text, of each record; see `read`."""
+    found = segments_in(journal_directory(experiment), disk)
+    if not found:
+        return
+    if found[0][0] > after + 1:
+        raise _damaged(found[0][1], 0, f"records {after + 1} to {found[0][0] - 1}, which stood in a segment before it, are missing")
+    needed = [one for one, (following, _) in pairwise(found) if following > after + 1] + found[-1:]
+    ends = [first for first, _ in needed[1:]]
+    walk = Walk()
+    for (_, path), end in zip(needed, [*ends, None], strict=True):
+        for offset, body in walk.through(path, _content(path, disk), end):
+            if walk.tail is not None and walk.tail.sequence > after:
+                yield (path, offset), body
+
+
+def _content(path: Path, disk: Disk) -> bytes:
+    try:
+        return disk.read(path)
+    except OSError as cause:
+        raise StorageError(f"journal {path} cannot be read: {cause}") from cause
+
+
+def recover(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = LOCAL_DISK) -> Tail:
+    """Bring a journal into the state in which it can be continued, and return where it ends.
+
+    A torn end is kept aside as ``torn-<segment>-<offset>`` and cut off, with a warning. Only the last segment is looked at; the others
+    are verified by whoever reads them.
+
+    Args:
+        experiment: Directory of the experiment, whose lock the caller holds.
+        expected: Number of a record known to have been written, e.g. that of a snapshot; 0 for none.
+        disk: Where it lies.
+
+    Raises:
+        DamagedJournal: If it ends before `expected`, or its last segment is damaged; nothing is changed then.
+        StorageError: If it cannot be read or cut.
+    """
+    directory = journal_directory(experiment)
+    found = segments_in(directory, disk)
+    while found:
+        _, path = found.pop()
+        data = _content(path, disk)
+        walk = Walk()
+        for _ in walk.through(path, data, None):
+            pass
+        _check_reaches(expected, walk.tail, path, len(data), has_more=bool(found))
+        if walk.torn_at is not None:
+            _cut_off(path, data, walk.torn_at, disk)
+        if walk.tail is not None:
+            _sync_end(path, disk)
+            return walk.tail
+    if expected:
+        raise DamagedJournal(f"journal {directory} is empty, but record {expected} was written; restore its files from a backup")
+    return START
+
+
+def _check_reaches(expected: int, tail: Tail | None, path: Path, size_bytes: int, *, has_more: bool) -> None:
+    if tail is None and has_more:
+        return
+    if (tail or START).sequence < expected:
+        raise _damaged(path, size_bytes, f"it ends before record {expected}, which was written")
+
+
+def _cut_off(path: Path, data: bytes, offset: int, disk: Disk) -> None:
+    aside = path.with_name(f"{_TORN_PREFIX}{path.stem}-{offset}")
+    try:
+        atomic.write_bytes(aside, data[offset:], disk=disk)
+        if offset:
+            _truncate(path, offset, disk)
+        else:
+            disk.remove(path)
+    except OSError as cause:
+        raise StorageError(f"the torn end of journal {path} cannot be cut off: {cause}") from cause
+    warnings.warn(
+        f"the last write to journal {path} was cut off at byte {offset}: {len(data) - offset} bytes are kept in {aside.name}, "
+        "the experiment goes on from the record before them",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def _truncate(path: Path, size_bytes: int, disk: Disk) -> None:
+    descriptor = disk.open(path)
+    try:
+        disk.truncate(descriptor, size_bytes)
+    finally:
+        disk.close(descriptor)
+
+
+def _sync_end(path: Path, disk: Disk) -> None:
+    # A driver that was killed has left lines that only the kernel holds. Were the next segment on the platter before them, a power cut
+    # would leave a hole.
+    try:
+        descriptor = disk.open(path)
+        try:
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+        disk.sync_directory(path.parent)
+    except OSError as cause:
+        raise StorageError(f"journal {path} cannot be synced: {cause}") from cause

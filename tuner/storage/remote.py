@@ -1,0 +1,182 @@
+"""Checkpoints in object stores, through fsspec, an optional dependency.
+
+Processes of one machine that read the same checkpoint at the same time share one download. Two locks of the kernel, which lets go of
+them when a process dies, keep the count: each reader holds `readers` shared for as long as it reads, and takes `guard` alone while it
+comes or goes. Whoever comes and could have `readers` for itself is the first: what still lies there was left by the dead, and is
+removed. Whoever goes and can have it is the last, and removes everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from tuner.errors import CheckpointError
+
+from .atomic import temporary_sibling
+from .layout import MANIFEST
+from .lock import Lock
+from .manifest import verify
+
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*(::|://)", re.IGNORECASE)
+
+
+def is_url(path: str) -> bool:
+    """Return whether the path names a file system, as in ``s3://bucket/key``."""
+    return _URL.match(path) is not None
+
+
+def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
+    """Return the fsspec file system and the path on it.
+
+    Args:
+        path: A URL or a path.
+        filesystem: Where it lies; None for what the URL says, or this machine.
+
+    Raises:
+        ImportError: If fsspec, or the package for this kind of URL, is not installed.
+    """
+    if filesystem is not None:
+        return filesystem, str(filesystem._strip_protocol(path))  # noqa: SLF001  (fsspec's documented way to take the scheme off)
+    try:
+        import fsspec.core  # noqa: PLC0415  (optional)
+    except ImportError as cause:
+        raise ImportError(f'reading {path} needs fsspec; run: pip install "tuner-hpo[remote]"') from cause
+    found, root = fsspec.core.url_to_fs(path)
+    return found, str(root)
+
+
+def read(path: str, filesystem: Any, name: str) -> bytes:
+    """Return the content of a file of a remote directory."""
+    found, root = resolve(path, filesystem)
+    content: bytes = found.cat_file(f"{root.rstrip('/')}/{name}")
+    return content
+
+
+def write(path: str, filesystem: Any, name: str, content: bytes) -> None:
+    """Write a file of a remote directory; object stores do that in one step."""
+    found, root = resolve(path, filesystem)
+    found.pipe_file(f"{root.rstrip('/')}/{name}", content)
+
+
+def download(path: str, filesystem: Any, target: Path) -> None:
+    """Download a directory.
+
+    Args:
+        path: The directory.
+        filesystem: Where it lies, see `resolve`.
+        target: Where its content goes; created if it is missing.
+
+    Raises:
+        FileNotFoundError: If there is no such directory, or nothing in it.
+        CheckpointError: If a name in it would lead out of the target.
+    """
+    found, root = resolve(path, filesystem)
+    remote_files = sorted(found.find(root))
+    if not remote_files:
+        raise FileNotFoundError(f"checkpoint {path} does not exist, or is empty")
+    local_files = [target / _inner_name(name, root) for name in remote_files]
+    for directory in sorted({file.parent for file in local_files}):
+        directory.mkdir(parents=True, exist_ok=True)
+    found.get(remote_files, [str(file) for file in local_files])
+
+
+def _inner_name(name: str, root: str) -> PurePosixPath:
+    inner = PurePosixPath(name).relative_to(root)
+    if not inner.parts or os.pardir in inner.parts:
+        raise CheckpointError(f"remote file {name} leads out of the checkpoint {root}")
+    return inner
+
+
+@contextmanager
+def shared_download(path: str, filesystem: Any) -> Iterator[Path]:
+    """Yield a local directory with the content, downloaded once for all processes of this machine that are inside at the same time."""
+    found, root = resolve(path, filesystem)
+    key = hashlib.sha256(f"{_identity(found)}\0{root}".encode()).hexdigest()[:32]
+    place = _downloads_directory() / key
+    readers = _enter(place, path, filesystem)
+    try:
+        yield place / "checkpoint"
+    finally:
+        _leave(place, readers)
+
+
+def _identity(filesystem: Any) -> str:
+    # Two processes that mean the same store have different objects of it, so what counts is how they were made.
+    try:
+        return str(filesystem.to_json())
+    except (TypeError, ValueError):
+        return f"{type(filesystem).__module__}.{type(filesystem).__qualname__}"
+
+
+def _enter(place: Path, path: str, filesystem: Any) -> Lock:
+    guard = _guard(place)
+    readers = Lock(place / "readers")
+    try:
+        if readers.acquire(is_shared=False, is_blocking=False):
+            _fill(place, path, filesystem)
+        # Between giving up the exclusive lock and having the shared one nobody else can come: we hold the guard.
+        readers.acquire(is_shared=True)
+    except BaseException:
+        readers.release()
+        raise
+    finally:
+        guard.release()
+    return readers
+
+
+def _fill(place: Path, path: str, filesystem: Any) -> None:
+    target = place / "checkpoint"
+    shutil.rmtree(target, ignore_errors=True)
+    try:
+        download(path, filesystem, target)
+        if (target / MANIFEST).exists():
+            verify(target)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _leave(place: Path, readers: Lock) -> None:
+    guard = _guard(place)
+    try:
+        readers.release()
+        if readers.acquire(is_shared=False, is_blocking=False):
+            # Renamed first: whoever comes meanwhile starts afresh, and none of its files can be taken for one of ours.
+            doomed = temporary_sibling(place)
+            place.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+    finally:
+        readers.release()
+        guard.release()
+
+
+def _guard(place: Path) -> Lock:
+    """Return the held guard; the last reader removes its file as well, so one that was waited for may be gone by now."""
+    while True:
+        place.mkdir(mode=0o700, exist_ok=True)
+        guard = Lock(place / "guard")
+        try:
+            guard.acquire()
+        except FileNotFoundError:
+            continue
+        if guard.is_current():
+            return guard
+        guard.release()
+
+
+def _downloads_directory() -> Path:
+    directory = Path(tempfile.gettempdir()) / f"tuner-downloads-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise CheckpointError(f"{directory} must be a directory that only this user can enter; remove it, or set TMPDIR")
+    return directory

@@ -1,0 +1,153 @@
+r"""The journal's files: lines that verify, and the segment that is being written.
+
+A line is ``<CRC-32 of the body, 8 hex digits> <body>\n``, and the body is strict JSON that begins with its sequence number ``q`` and the
+epoch ``e`` of the driver that wrote it. The first line of a segment is its header; it names the format and repeats number and CRC of
+the last record before it, so that a lost segment shows. Segments are named by the number of their first record, and a segment counts
+up to where the next one begins: that is how lines which a failed sync has put in doubt are written again elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from . import layout, strict_json
+from .atomic import temporary_sibling
+from .disk import Disk
+
+FORMAT: Final = 1
+HEADER: Final = "segment"
+_CRC_DIGITS: Final = 8
+_SUFFIX: Final = ".log"
+_NAME: Final = re.compile(r"(\d{20})\.log")
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Where a journal ends.
+
+    Attributes:
+        sequence: Number of the last record, 0 without any.
+        crc: CRC-32 of its body.
+        epoch: Highest epoch that was seen: how many drivers have opened the journal.
+    """
+
+    sequence: int = 0
+    crc: int = 0
+    epoch: int = 0
+
+
+START: Final = Tail()
+"""The end of a journal in which nothing has been written."""
+
+
+def line_of(body: bytes) -> bytes:
+    """Return the line of a body."""
+    return b"%08x %b\n" % (zlib.crc32(body), body)
+
+
+def body_of(line: bytes) -> bytes | None:
+    """Return the body of a line, given without its line break; None if it does not verify."""
+    body = line[_CRC_DIGITS + 1 :]
+    return body if body and line[: _CRC_DIGITS + 1] == b"%08x " % zlib.crc32(body) else None
+
+
+def header_line(first: int, previous: Tail, epoch: int) -> bytes:
+    """Return the first line of a segment.
+
+    Args:
+        first: Number of its first record.
+        previous: The record before that.
+        epoch: Epoch of the driver that writes it.
+    """
+    header = {"k": HEADER, "v": FORMAT, "e": epoch, "first": first, "previous": [previous.sequence, previous.crc]}
+    return line_of(strict_json.dumps(header).encode())
+
+
+def segment_path(directory: Path, first: int) -> Path:
+    """Return the path of the segment that begins with this record."""
+    return directory / f"{first:020d}{_SUFFIX}"
+
+
+def segments_in(directory: Path, disk: Disk) -> list[tuple[int, Path]]:
+    """Return number of the first record and path of each segment, in order."""
+    names = (_NAME.fullmatch(name) for name in disk.names(directory))
+    return sorted((int(name[1]), directory / name[0]) for name in names if name)
+
+
+def journal_directory(experiment: str | os.PathLike[str]) -> Path:
+    """Return the directory of an experiment's journal."""
+    return Path(experiment) / layout.JOURNAL
+
+
+@final
+class Segment:
+    """The segment that is being written. Its methods raise OSError and leave the file as if they had not been called.
+
+    Args:
+        directory: The journal's directory.
+        first: Number of its first record.
+        content: What it begins with, the header first.
+        disk: Where it lies.
+        sync: Bring file and name to the platter at once.
+    """
+
+    def __init__(self, directory: Path, first: int, content: bytes, disk: Disk, *, sync: bool) -> None:
+        self.path = segment_path(directory, first)
+        self.size_bytes = 0
+        self._disk = disk
+        self._is_ragged = False
+        # Under a temporary name first: a segment never exists without its header, and one that is replaced never vanishes.
+        temporary = temporary_sibling(self.path)
+        self._descriptor = disk.create(temporary)
+        try:
+            self.write(content)
+            if sync:
+                self.sync()
+            disk.rename(temporary, self.path)
+            if sync:
+                disk.sync_directory(directory)
+        except BaseException:
+            self.close()
+            with suppress(OSError):
+                disk.remove(temporary)
+            raise
+
+    def write(self, data: bytes) -> None:
+        """Append with one call, all or nothing."""
+        if self._is_ragged:
+            self._cut_back()
+        self._is_ragged = True
+        try:
+            self._write_whole(data)
+        except BaseException:
+            with suppress(OSError):  # then it is tried again before the next write
+                self._cut_back()
+            raise
+        self._is_ragged = False
+
+    def _write_whole(self, data: bytes) -> None:
+        taken = self._disk.write(self._descriptor, data)
+        if taken != len(data):
+            raise OSError(errno.ENOSPC, f"only {taken} of {len(data)} bytes were taken")
+        self.size_bytes += taken
+
+    def _cut_back(self) -> None:
+        self._disk.truncate(self._descriptor, self.size_bytes)
+        self._is_ragged = False
+
+    def sync(self) -> None:
+        """Return when all that was written is on the platter."""
+        self._disk.sync(self._descriptor)
+
+    def close(self) -> None:
+        """Give the file back; what it has not yet told of errors is told by `sync`."""
+        with suppress(OSError):
+            self._disk.close(self._descriptor)
+        self._descriptor = -1  # the number will mean another file soon

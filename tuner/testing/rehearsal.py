@@ -1,0 +1,204 @@
+"""A small engine that plays an experiment to a scheduler: no process, no clock, every callback in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from schedulers import Decision, Pause, Resume, Save, Scheduler, Stop, TrialView
+from tuner.core.trial import Status
+
+ResultOf = Callable[[int, int], dict[str, Any]]
+"""Makes the result of trial number `n` (from 0) at its training iteration `t` (from 1)."""
+
+
+@dataclass(slots=True)
+class RehearsedTrial:
+    """A trial that is not there: what a scheduler may see of one, and how far it has come.
+
+    Attributes:
+        number: Which trial it is, from 0.
+        config: Its hyperparameters.
+        time: Its training iteration, 0 before the first result.
+        status: Where it stands.
+        has_checkpoint: Whether a pause or a save has left a checkpoint.
+        has_crashed: Whether it has had its crash and been tried again.
+    """
+
+    number: int
+    config: Mapping[str, Any] = field(default_factory=dict)
+    time: int = 0
+    status: Status = Status.PENDING
+    has_checkpoint: bool = False
+    has_crashed: bool = False
+
+    @property
+    def trial_id(self) -> str:
+        """The trial's name, made as the engine makes them."""
+        return f"t{self.number:05d}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the trial will never run again."""
+        return self.status in (Status.TERMINATED, Status.ERROR)
+
+
+def rising(number: int, time: int) -> dict[str, Any]:
+    """Return the result of a trial whose score rises towards a plateau of its own; larger is better."""
+    plateau = (number * 7 % 11 + 1) / 11
+    return {"training_iteration": time, "time_total_s": 10.0 * time, "score": plateau * time / (time + 2)}
+
+
+@final
+class Rehearsal:
+    """Runs trials in turns, tells the scheduler what happens and obeys it.
+
+    The story has all that a real one may have: trial 1 fails for good at its third result, trial 2 ends without any result, trial 3
+    crashes at its fifth result and repeats two of them, all others train until the end or until they are stopped.
+
+    Args:
+        scheduler: Whom to tell.
+        result_of: What trials report.
+        num_trials: How many trials there are.
+        num_results: How many results a trial reports when nobody stops it.
+        num_slots: How many trials run at once.
+        config: The hyperparameters of every trial.
+
+    Attributes:
+        scheduler: May be exchanged between two facts, as by a restart of the driver.
+        after_fact: Called after each fact with the rehearsal, e.g. to exchange the scheduler.
+        repeats_results: Whether every result after which its trial goes on is told twice.
+        facts: What happened and what the scheduler decided, in order, as text that compares.
+        strays: Decisions that named a trial which does not exist or is over.
+    """
+
+    FAILING, SILENT, CRASHING = 1, 2, 3
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        result_of: ResultOf = rising,
+        num_trials: int = 12,
+        num_results: int = 20,
+        num_slots: int = 4,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Prepare the trials."""
+        self.scheduler = scheduler
+        self.after_fact: Callable[[Rehearsal], None] = lambda _: None
+        self.repeats_results = False
+        self.facts: list[str] = []
+        self.strays: list[Decision] = []
+        self._result_of = result_of
+        self._num_results = num_results
+        self._num_slots = num_slots
+        self._waiting = [RehearsedTrial(number, dict(config or {})) for number in range(num_trials)]
+        self._trials: dict[str, RehearsedTrial] = {}
+
+    @property
+    def trials(self) -> Sequence[RehearsedTrial]:
+        """The trials that the scheduler has been told of, oldest first."""
+        return tuple(self._trials.values())
+
+    def run(self, max_rounds: int = 10_000) -> Rehearsal:
+        """Play until every trial is over.
+
+        Raises:
+            AssertionError: If that does not happen within `max_rounds` rounds, in each of which every running trial reports.
+        """
+        for _ in range(max_rounds):
+            self._fill_slots()
+            for trial in self._with_status(Status.RUNNING):
+                self._advance(trial)
+            self._resolve_idleness()
+            if not self._waiting and all(trial.is_finished for trial in self.trials):
+                return self
+        raise AssertionError(f"the experiment must end, got no end within {max_rounds} rounds")
+
+    def _with_status(self, status: Status) -> list[RehearsedTrial]:
+        return [trial for trial in self._trials.values() if trial.status is status]
+
+    def _num_free_slots(self) -> int:
+        return self._num_slots - len(self._with_status(Status.RUNNING))
+
+    def _fill_slots(self) -> None:
+        ready = self._with_status(Status.PENDING)
+        while self._num_free_slots() and (ready or self._waiting):
+            trial = ready.pop(0) if ready else self._add()
+            if trial.status is Status.PENDING:
+                trial.status = Status.RUNNING
+
+    def _add(self) -> RehearsedTrial:
+        trial = self._waiting.pop(0)
+        self._trials[trial.trial_id] = trial
+        self._tell(f"added {trial.trial_id}", self.scheduler.on_trial_add(trial))
+        return trial
+
+    def _advance(self, trial: RehearsedTrial) -> None:
+        if trial.status is not Status.RUNNING:
+            return
+        if trial.number == self.SILENT:
+            self._end(trial)
+            return
+        trial.time += 1
+        result = self._result_of(trial.number, trial.time)
+        self._tell(f"result {trial.trial_id} {trial.time}", self.scheduler.on_trial_result(trial, dict(result)))
+        if self.repeats_results and trial.status is Status.RUNNING:
+            self._obey(self.scheduler.on_trial_result(trial, dict(result)))
+        if trial.status is Status.RUNNING:
+            self._follow_story(trial)
+
+    def _follow_story(self, trial: RehearsedTrial) -> None:
+        if trial.number == self.FAILING and trial.time == 3:  # noqa: PLR2004  (the story, told in the class)
+            trial.status = Status.ERROR
+            self._tell(f"failed {trial.trial_id}", self.scheduler.on_trial_error(trial))
+        elif trial.number == self.CRASHING and trial.time == 5 and not trial.has_crashed:  # noqa: PLR2004
+            trial.has_crashed = True
+            trial.time -= 2
+        elif trial.time >= self._num_results:
+            self._end(trial)
+
+    def _end(self, trial: RehearsedTrial) -> None:
+        trial.status = Status.TERMINATED
+        result = self._result_of(trial.number, trial.time) if trial.time else None
+        self._tell(f"completed {trial.trial_id}", self.scheduler.on_trial_complete(trial, result))
+
+    def _resolve_idleness(self) -> None:
+        paused: list[TrialView] = [*self._with_status(Status.PAUSED)]
+        if not paused or self._waiting or self._with_status(Status.PENDING) or not self._num_free_slots():
+            return
+        self._tell("idle", self.scheduler.on_idle(paused, self._num_free_slots()))
+        if not self._with_status(Status.PENDING) and not self._with_status(Status.RUNNING):
+            for trial in self._with_status(Status.PAUSED):
+                self._end(trial)
+
+    def _tell(self, fact: str, decisions: Sequence[Decision]) -> None:
+        # The text of a decision compares equal where it holds NaN; the decision itself would not.
+        self.facts.append(f"{fact}: {list(decisions)!r}")
+        self._obey(decisions)
+        self.after_fact(self)
+
+    def _obey(self, decisions: Sequence[Decision]) -> None:
+        self.strays += [decision for decision in decisions if not self._is_alive(decision.trial_id)]
+        for decision in decisions:
+            if self._is_alive(decision.trial_id):
+                self._carry_out(decision, self._trials[decision.trial_id])
+
+    def _is_alive(self, trial_id: str) -> bool:
+        return trial_id in self._trials and not self._trials[trial_id].is_finished
+
+    def _carry_out(self, decision: Decision, trial: RehearsedTrial) -> None:
+        match decision:
+            case Stop():
+                self._end(trial)
+            case Pause() if trial.status is Status.RUNNING:
+                trial.status = Status.PAUSED
+                trial.has_checkpoint = True
+            case Resume() if trial.status is Status.PAUSED:
+                trial.status = Status.PENDING
+            case Save():
+                trial.has_checkpoint = True
+            case _:
+                pass  # A decision that has been overtaken, or one whose effect no scheduler can see here.

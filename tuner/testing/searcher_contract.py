@@ -1,0 +1,196 @@
+"""What every searcher must do, as tests to inherit."""
+# ruff: noqa: S101  (these are tests)
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from searchers import Searcher
+from searchers.space import Domain, SampleFrom, choice, flat_name, is_grid, leaves, loguniform, randint, uniform
+from searchers.tree import GRID_KEY, Path
+
+_NUM_SAMPLES = 20
+
+
+class SearcherContract(ABC):
+    """Inherit, name your class ``Test...``, say how to make your searcher, and pytest runs the contract on it.
+
+    The trials of the contract report ``score`` (larger is better), three of them run at once, and 20 are asked for.
+
+    Example:
+        >>> from searchers import BasicVariantGenerator
+        >>> class TestRandom(SearcherContract):
+        ...     def make_searcher(self):
+        ...         return BasicVariantGenerator()
+        >>> TestRandom().test_the_same_seed_gives_the_same_suggestions()
+    """
+
+    @abstractmethod
+    def make_searcher(self) -> Searcher:
+        """Return a new searcher without space, metric, mode and seed."""
+
+    def space(self) -> dict[str, Any]:
+        """Return the search space; override for a searcher that wants another."""
+        return {
+            "lr": loguniform(1e-4, 1e-1),
+            "layer": {"units": randint(8, 65), "dropout": uniform(0.0, 0.5)},
+            "activation": choice(["relu", "gelu", "tanh"]),
+            "epochs": 10,
+        }
+
+    def _ready(self, seed: int = 0) -> Searcher:
+        searcher = self.make_searcher()
+        taken = searcher.set_search_properties("score", "max", config=self.space(), seed=seed, num_samples=_NUM_SAMPLES)
+        assert taken, "make_searcher must give no space, metric and mode"
+        return searcher
+
+    def test_suggestions_lie_in_the_space(self) -> None:
+        """Suggest every entry of the space, nested as there, each inside its domain."""
+        suggestions = _Conversation(self._ready()).run()
+        assert suggestions, "a searcher must suggest something"
+        for config in suggestions:
+            wrong = list(_deviations(self.space(), config))
+            assert not wrong, f"a suggestion must lie in the space, got {config}: {'; '.join(wrong)}"
+
+    def test_the_same_seed_gives_the_same_suggestions(self) -> None:
+        """Draw chance from the seed alone."""
+        assert _Conversation(self._ready(seed=5)).run() == _Conversation(self._ready(seed=5)).run(), "suggestions must follow from the seed"
+
+    def test_no_suggestion_shares_anything_with_another(self) -> None:
+        """Give each trial a configuration of its own, which it may change."""
+        searcher = self._ready()
+        first = searcher.suggest("t00000")
+        assert isinstance(first, dict), f"the first suggestion must be a configuration, got {first!r}"
+        before = copy.deepcopy(first)
+        second = searcher.suggest("t00001")
+        if isinstance(second, dict):
+            _overwrite(second)
+        assert first == before, "a configuration must not change when another one does"
+
+    def test_finished_stays_finished(self) -> None:
+        """Suggest nothing more after FINISHED, whatever is told."""
+        searcher = self._ready()
+        _Conversation(searcher).run(searcher.total_samples(_NUM_SAMPLES) or _NUM_SAMPLES)
+        has_finished = [searcher.suggest(f"late{number}") == Searcher.FINISHED for number in range(5)]
+        assert has_finished == sorted(has_finished), f"nothing but FINISHED may follow FINISHED, got {has_finished}"
+
+    def test_failures_and_odd_results_never_raise(self) -> None:
+        """Live with trials that fail, never report, are stopped, or report None, NaN, infinity or no score at all."""
+        odd = [{"score": value} for value in (math.nan, math.inf, -math.inf, None, "0.5")]
+        for result in (*odd, {}, None):
+            for ending in ({}, {"error": True}, {"stopped": True}):
+                conversation = _Conversation(self._ready(), odd_result=result, odd_ending=ending)
+                assert len(conversation.run()) > 1, f"a searcher must go on after trials that ended with {result} {ending}"
+
+    def test_repeated_results_never_raise(self) -> None:
+        """Live with results that are told again, as after a crash."""
+        searcher = self._ready()
+        config = searcher.suggest("t00000")
+        assert isinstance(config, dict), f"the first suggestion must be a configuration, got {config!r}"
+        for _ in range(2):
+            searcher.on_trial_result("t00000", {"score": 0.5, "training_iteration": 1})
+        searcher.on_trial_complete("t00000", {"score": 0.5, "training_iteration": 1})
+
+    def test_the_state_goes_on_where_it_was(self) -> None:
+        """Suggest from ``load_state_dict(state_dict())`` exactly what would have come next; an empty state owes nothing."""
+        original = _Conversation(self._ready())
+        original.run(_NUM_SAMPLES // 2)
+        state = json.dumps(original.searcher.state_dict())
+        if state == "{}":
+            return
+        restored = original.taken_over_by(self._ready())
+        restored.searcher.load_state_dict(json.loads(state))
+        assert restored.run() == original.run(), "a restored searcher must suggest what the original suggests"
+
+
+class _Conversation:
+    """Plays an experiment with up to three trials at once to a searcher; each third trial may end oddly."""
+
+    NUM_SLOTS = 3
+
+    def __init__(
+        self, searcher: Searcher, odd_result: Mapping[str, Any] | None = None, odd_ending: Mapping[str, bool] | None = None
+    ) -> None:
+        self.searcher = searcher
+        self._odd_result = odd_result
+        self._odd_ending = odd_ending
+        self._running: list[str] = []
+        self._num_suggested = 0
+
+    def taken_over_by(self, searcher: Searcher) -> _Conversation:
+        """Return a conversation that stands where this one does, with another searcher."""
+        conversation = _Conversation(searcher, self._odd_result, self._odd_ending)
+        conversation._running = list(self._running)
+        conversation._num_suggested = self._num_suggested
+        return conversation
+
+    def run(self, num_samples: int = _NUM_SAMPLES) -> list[dict[str, Any]]:
+        """Return what the searcher suggests until it has `num_samples` in all or has finished."""
+        suggested: list[dict[str, Any]] = []
+        while self._num_suggested < num_samples:
+            trial_id = f"t{self._num_suggested:05d}"
+            answer = self.searcher.suggest(trial_id)
+            if answer == Searcher.FINISHED:
+                break
+            if isinstance(answer, dict):
+                suggested.append(copy.deepcopy(answer))
+                self._running.append(trial_id)
+                self._num_suggested += 1
+            else:
+                assert answer is None, f"suggest must return a configuration, FINISHED or None, got {answer!r}"
+                assert self._running, "a searcher must not postpone when no trial is running"
+            if answer is None or len(self._running) == self.NUM_SLOTS:
+                self._end_oldest()
+        return suggested
+
+    def _end_oldest(self) -> None:
+        trial_id = self._running.pop(0)
+        number = int(trial_id[1:])
+        result: Mapping[str, Any] | None = {"score": number * 7 % 11 / 11, "training_iteration": 1}
+        ending: Mapping[str, bool] = {}
+        if self._odd_ending is not None and number % 3 == 0:
+            result, ending = self._odd_result, self._odd_ending
+        if result is not None:
+            self.searcher.on_trial_result(trial_id, result)
+        self.searcher.on_trial_complete(trial_id, None if ending.get("error") else result, **ending)
+
+
+def _deviations(space: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield in words what a configuration has that its space does not allow."""
+    if set(config) != set(space):
+        yield f"entries must be {sorted(space)}, got {sorted(config)}"
+    for path, word in leaves(space):
+        try:
+            value = _at(path, config)
+        except (LookupError, TypeError):
+            yield f"{flat_name(path)} must be there"
+        else:
+            if not _fits(word, value):
+                yield f"{flat_name(path)} must be {word!r}, got {value!r}"
+
+
+def _at(path: Path, config: Any) -> Any:
+    for step in path:
+        config = config[step]
+    return config
+
+
+def _fits(word: Any, value: Any) -> bool:
+    if isinstance(word, Domain):
+        return word.contains(value)
+    if is_grid(word):
+        return value in word[GRID_KEY]
+    return isinstance(word, SampleFrom) or bool(word == value)
+
+
+def _overwrite(config: dict[str, Any]) -> None:
+    for name, value in config.items():
+        if isinstance(value, dict):
+            _overwrite(value)
+        else:
+            config[name] = None

@@ -1,0 +1,85 @@
+"""What every stopper must do, as tests to inherit."""
+# ruff: noqa: S101  (these are tests)
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+from tuner.core.stoppers import Stopper
+
+
+class StopperContract(ABC):
+    """Inherit, name your class ``Test...``, say how to make your stopper, and pytest runs the contract on it.
+
+    The trials of the contract report ``loss``, nested ``val/loss`` and ``training_iteration``.
+
+    Example:
+        >>> from tuner.core.stoppers import NoopStopper
+        >>> class TestNoop(StopperContract):
+        ...     def make_stopper(self):
+        ...         return NoopStopper()
+        >>> TestNoop().test_the_same_facts_give_the_same_answers()
+    """
+
+    @abstractmethod
+    def make_stopper(self) -> Stopper:
+        """Return a new stopper."""
+
+    def _answers(self, *spoilt: Any) -> list[tuple[bool, bool]]:
+        """Return what a new stopper says to each of a series of results, and whether it then stops all."""
+        stopper = self.make_stopper()
+        answers = []
+        for second, (trial_id, result) in enumerate(_results(*spoilt)):
+            stop = stopper(trial_id, result)
+            stopper.on_tick(float(second))
+            answers.append((stop, stopper.stop_all()))
+        return answers
+
+    def test_answers_are_booleans(self) -> None:
+        """Answer with True or False, not with something like it."""
+        for answer in self._answers():
+            assert all(type(part) is bool for part in answer), f"a stopper must answer True or False, got {answer}"
+
+    def test_the_same_facts_give_the_same_answers(self) -> None:
+        """Read no clock and draw no chance."""
+        assert self._answers() == self._answers(), "a stopper's answers must follow from what it was told"
+
+    def test_nothing_is_stopped_before_anything_happened(self) -> None:
+        """Let an experiment begin."""
+        assert self.make_stopper().stop_all() is False, "a new stopper must not stop the experiment"
+
+    def test_the_end_of_the_experiment_is_final(self) -> None:
+        """Not take back that the experiment is to stop while nothing new is reported."""
+        stopper = self.make_stopper()
+        for second, (trial_id, result) in enumerate(_results()):
+            stopper(trial_id, result)
+            stopper.on_tick(float(second))
+            asked = [stopper.stop_all() for _ in range(3)]
+            assert len(set(asked)) == 1, f"stop_all must answer the same when asked again, got {asked}"
+
+    def test_odd_results_never_raise(self) -> None:
+        """Live with values that are missing, None, infinite or no number."""
+        for odd in (math.nan, math.inf, -math.inf, None, "0.5", [1.0]):
+            self._answers(odd)
+        self.make_stopper()("t00000", {})
+
+    def test_results_are_left_as_they_were(self) -> None:
+        """Not change the result, which others read after it."""
+        stopper = self.make_stopper()
+        for trial_id, result in _results():
+            before = copy.deepcopy(result)
+            stopper(trial_id, result)
+            assert result == before, "a stopper must not change the result it looks at"
+
+
+def _results(*spoilt: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Return results of three trials whose loss falls to a plateau, with odd values in every fourth one if any are given."""
+    results = []
+    for time in range(1, 13):
+        for number in range(3):
+            loss = spoilt[0] if spoilt and (time + number) % 4 == 0 else 0.1 * number + 1.0 / time**3
+            results.append((f"t{number:05d}", {"loss": loss, "val": {"loss": loss}, "training_iteration": time}))
+    return results

@@ -1,0 +1,113 @@
+"""The face of the engine: declare an experiment, run it, get its results."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.analysis.result_grid import ResultGrid
+from tuner.analysis.rows import JournalRows
+from tuner.core.trial import Status
+from tuner.errors import TrialFailed
+from tuner.execution.trainable import is_class_trainable
+
+from .config import RunConfig, TuneConfig
+from .directory import new_directory
+from .plan import Plan, make_plan
+from .run import Finished, Run
+
+
+class Tuner:
+    """An experiment: many training runs, each with another configuration.
+
+    Args:
+        trainable: What each trial runs: a function of the configuration, a subclass of `Trainable`, or the name that either was
+            registered under.
+        param_space: The search space: a dictionary of constants, domains such as `uniform`, and ``grid_search``, nested as you like.
+        tune_config: What is searched for, and how.
+        run_config: Where the experiment lives, and how it is run.
+
+    Raises:
+        TypeError: If an argument has the wrong type, e.g. a function that takes no configuration.
+        ValueError: If a setting is out of range or two contradict each other.
+
+    Example:
+        >>> import tuner as tune
+        >>> def train(config):
+        ...     for step in range(1, 4):
+        ...         tune.report({"loss": config["x"] ** 2 / step})
+        >>> tuner = tune.Tuner(
+        ...     train,
+        ...     param_space={"x": tune.grid_search([1.0, 2.0])},
+        ...     tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        ...     run_config=tune.RunConfig(storage_path=getfixture("tmp_path"), verbose=0),
+        ... )
+        >>> tuner.fit().get_best_result().config
+        {'x': 1.0}
+    """
+
+    def __init__(
+        self,
+        trainable: Any,
+        *,
+        param_space: Mapping[str, Any] | None = None,
+        tune_config: TuneConfig | None = None,
+        run_config: RunConfig | None = None,
+    ) -> None:
+        self._plan = make_plan(trainable, param_space, tune_config, run_config)
+        self._grid: ResultGrid | None = None
+
+    def fit(self) -> ResultGrid:
+        """Run the experiment and return the results of all its trials.
+
+        A trial that fails does not raise: its error is in the results. The first Ctrl-C (or SIGTERM, SIGUSR1) lets running trials save
+        and leave, and returns what there is; the second kills them.
+
+        Raises:
+            ValueError: If scheduler and TuneConfig both name a metric, or a trial asks for more than there is.
+            TrainableNotPicklable: If the trainable cannot be carried to a worker process; names the variable to blame.
+            ExperimentExists: If the directory of this name already holds an experiment.
+            StorageError: If the storage path cannot be written to.
+            TrialFailed: If a trial failed and ``FailureConfig(fail_fast="raise")`` was given.
+            SystemExit: After SIGTERM, with status 143, once everything is saved.
+        """
+        directory = new_directory(self._plan)
+        try:
+            finished = Run(self._plan, directory).execute()
+        except BaseException:
+            # Where nothing was started nothing is left behind.
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+            raise
+        self._grid = _grid(self._plan, finished)
+        _raise_if_told(self._plan, finished)
+        return self._grid
+
+    def get_results(self) -> ResultGrid:
+        """Return the results of the last `fit`.
+
+        Raises:
+            RuntimeError: If the experiment has not been run.
+        """
+        if self._grid is None:
+            raise RuntimeError("the experiment has not been run yet; call fit() first")
+        return self._grid
+
+
+def _grid(plan: Plan, finished: Finished) -> ResultGrid:
+    metric = plan.tune.metric or plan.scheduler.metric or plan.searcher.metric
+    mode: Any = plan.tune.mode or plan.scheduler.mode or plan.searcher.mode
+    retention = plan.checkpoint.policy(is_class=is_class_trainable(plan.trainable)).retention
+    return ResultGrid(finished.trials, os.fspath(finished.directory), JournalRows(finished.directory), metric, mode, retention=retention)
+
+
+def _raise_if_told(plan: Plan, finished: Finished) -> None:
+    failed = next((trial for trial in finished.trials if trial.status is Status.ERROR), None)
+    if failed is not None and plan.failure.fail_fast == "raise":
+        failure = failed.failures[-1]
+        raise TrialFailed(f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}")
+    if finished.signal is signal.SIGTERM:
+        raise SystemExit(128 + signal.SIGTERM)
