@@ -6,6 +6,7 @@ Run it with ``python examples/digits_mlp.py``; it takes less than a minute on tw
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -138,8 +139,10 @@ def show(results: tune.ResultGrid) -> None:
     with pd.option_context("display.width", 160, "display.max_columns", None, "display.precision", 4):
         print(table[columns].sort_values("accuracy", ascending=False).head(10).to_string(index=False))
     best = results.get_best_result(scope="all")
-    print("\nBest configuration:", best.config)
+    print("\nBest configuration:", ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()))
     checkpoint = best.get_best_checkpoint("accuracy", "max")
+    if checkpoint is None:
+        sys.exit("the best trial was stopped before its first checkpoint")
     with checkpoint.as_directory() as directory:
         saved = torch.load(Path(directory) / CHECKPOINT)
     model = build_model(best.config)

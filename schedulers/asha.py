@@ -12,6 +12,9 @@ from .decisions import Decision, Number, Reason, Stop
 from .rungs import Rungs, Standing, bracket_sizes, rung_levels
 from .scheduler import MODES, Scheduler, TrialView
 
+_FULL = "asha.max_t"
+"""The rule that ends a trial which has trained as long as any may: it is complete, not cut short."""
+
 
 @final
 class AsyncHyperBandScheduler(Scheduler):
@@ -131,7 +134,7 @@ class AsyncHyperBandScheduler(Scheduler):
         if reason is None:
             return ()
         self._verdicts[trial.trial_id] = reason
-        return (Stop(trial.trial_id, reason),)
+        return (Stop(trial.trial_id, reason, is_complete=reason.rule == _FULL),)
 
     def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
         """Forget the verdict; what the trial has recorded stays for the others to be compared with."""
@@ -152,7 +155,7 @@ class AsyncHyperBandScheduler(Scheduler):
         standing = self._record(trial_id, bracket, time, result)
         numbers = {**_numbers_of(standing), "time": _strict(time), "bracket": bracket}
         if time >= self._max_t:
-            return self._stop("asha.max_t", {**numbers, "max_t": self._max_t}) if self._stop_last_trials else None
+            return self._stop(_FULL, {**numbers, "max_t": self._max_t}) if self._stop_last_trials else None
         if standing is None or standing.survives:
             return None
         return self._stop("asha.rung", numbers)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from .domains import Domain
-from .tree import Path, assign, flat_name, is_grid, leaves
+from .tree import Path, assign, copied, flat_name, is_grid, leaves
 
 if TYPE_CHECKING:
     from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
@@ -180,7 +180,7 @@ def _call(path: Path, dependent: SampleFrom, config: dict[str, Any], rng: Genera
 
 
 def _unwrapped(value: Any) -> Any:
-    views = {path: leaf._node for path, leaf in leaves(value) if isinstance(leaf, ConfigView | _ListView)}  # noqa: SLF001  (our own)
+    views = {path: copied(leaf._node) for path, leaf in leaves(value) if isinstance(leaf, ConfigView | _ListView)}  # noqa: SLF001
     if any(isinstance(leaf, SampleFrom) for node in views.values() for _, leaf in leaves(node)):
         raise _NotYetKnown
     return assign(value, views) if views else value

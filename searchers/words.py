@@ -68,6 +68,9 @@ def randint(lower: int, upper: int) -> Integer:
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
     """Return multiples of `q` from `lower` to `upper`, all equally likely; `upper` is included except where `q` is 1.
 
+    Departures:
+        Ray Tune rounds, which leaves the bounds where these are no multiples of `q`.
+
     Example:
         >>> qrandint(8, 64, 8).contains(64), qrandint(8, 64).contains(64)
         (True, False)
@@ -152,7 +155,7 @@ def sample_from(function: Callable[..., Any]) -> SampleFrom:
 
     The function is called in each trial's turn with the configuration so far (see `ConfigView`), and put off while it reads what is
     not yet known. It may return search-space words, from which is then sampled: that makes a space conditional. Chance of its own is
-    not covered by the experiment's seed.
+    not covered by the experiment's seed. Searchers that build a model of the space refuse such parameters.
 
     Args:
         function: ``function()`` or ``function(config)``.

@@ -137,6 +137,7 @@ def test_part_of_the_configuration_can_be_returned():
     config = resolved({"model": {"depth": 3}, "copy": sample_from(lambda config: {"of": config.model})})
     assert type(config["copy"]["of"]) is dict
     assert config["copy"] == {"of": {"depth": 3}}
+    assert config["copy"]["of"] is not config["model"]
 
 
 def test_built_in_functions_that_tell_no_signature_are_called_without_arguments():

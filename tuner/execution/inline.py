@@ -100,7 +100,7 @@ class InlineExecutor:
             while self._workers and time.monotonic() < end_s:
                 self._events.clear()
                 self._begin_turn()
-                self._changed.wait_for(lambda: self._running is None, end_s - time.monotonic())
+                self._changed.wait_for(lambda: self._running is None and bool(self._queue or not self._workers), end_s - time.monotonic())
             self._is_shut = True
             self._workers.clear()
             self._queue.clear()

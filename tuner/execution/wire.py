@@ -7,6 +7,7 @@ code it does not know.
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import struct
@@ -140,14 +141,14 @@ class DriverEnd:
 
 
 class WorkerEnd:
-    """The worker's end: the `Channel` of `session`. Blocks."""
+    """The worker's end: the `Channel` of `attempt`. Blocks."""
 
-    __slots__ = ("_incoming", "_socket")
+    __slots__ = ("_descriptor", "_unread")
 
-    def __init__(self, end: socket.socket) -> None:
-        """Take over the socket."""
-        self._socket = end
-        self._incoming = end.makefile("rb")
+    def __init__(self, descriptor: int) -> None:
+        """Take over the descriptor; a socket object would be most of the cost of a worker's first message."""
+        self._descriptor = descriptor
+        self._unread = b""
 
     def receive_birth(self) -> Birth:
         """Return the first message.
@@ -155,20 +156,21 @@ class WorkerEnd:
         Raises:
             EOFError: If the driver is gone.
         """
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        birth = pickle.loads(self._read(length))  # noqa: S301  (from the driver, which also gave us our code)
-        assert isinstance(birth, Birth)  # noqa: S101  (for the type checker)
+        while len(self._unread) < _LENGTH.size:
+            self._unread += self._read()
+        (length,) = _LENGTH.unpack_from(self._unread)
+        body = bytearray(self._unread[_LENGTH.size :])
+        while len(body) < length:
+            body += self._read()
+        self._unread = b""  # there is no answer yet
+        birth: Birth = pickle.loads(body)  # noqa: S301  (from the driver, which also gave us our code)
         return birth
-
-    def _read(self, num_bytes: int) -> bytes:
-        data = self._incoming.read(num_bytes)
-        if len(data) < num_bytes:
-            raise EOFError("the driver is gone")
-        return data
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
-        self._socket.sendall(strict_json.dumps(message).encode() + b"\n")
+        data = strict_json.dumps(message).encode() + b"\n"
+        while data:
+            data = data[os.write(self._descriptor, data) :]
 
     def receive(self) -> dict[str, Any]:
         """Wait for the next message.
@@ -176,11 +178,17 @@ class WorkerEnd:
         Raises:
             EOFError: If the driver is gone.
         """
-        line = self._incoming.readline()
-        if not line:
-            raise EOFError("the driver is gone")
+        while b"\n" not in self._unread:
+            self._unread += self._read()
+        line, self._unread = self._unread.split(b"\n", 1)
         message: dict[str, Any] = strict_json.loads(line)
         return message
+
+    def _read(self) -> bytes:
+        data = os.read(self._descriptor, _READ_BYTES)
+        if not data:
+            raise EOFError("the driver is gone")
+        return data
 
 
 def _decoded(line: bytes) -> Any:

@@ -13,7 +13,6 @@ import logging
 import os
 import pickle
 import random
-import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -67,7 +66,7 @@ def live(descriptor: int, load: Callable[[], Any]) -> NoReturn:
     atexit._clear()  # noqa: SLF001  (multiprocessing does the same in its children)
     atexit.register(logging.shutdown)
     try:
-        channel = WorkerEnd(socket.socket(fileno=descriptor))
+        channel = WorkerEnd(descriptor)
         _run(channel, load)
         code = 0
     except BaseException:  # noqa: BLE001  (the driver cannot be told any more: its end of the socket is closed)
