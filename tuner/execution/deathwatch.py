@@ -20,6 +20,7 @@ import os
 import select
 import signal
 import sys
+from pathlib import Path
 
 IS_LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
@@ -71,8 +72,7 @@ def is_hung_up(knell: int) -> bool:
 def children() -> set[int]:
     """Return the process ids of the caller's children, dead ones not yet reaped included; empty where the system cannot tell."""
     try:
-        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as listing:
-            return {int(pid) for pid in listing.read().split()}
+        return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_bytes().split()}
     except OSError:
         return set()
 
@@ -107,7 +107,7 @@ def dead_child() -> int | None:
 def num_threads() -> int:
     """Return how many threads the process has, those included that Python does not know; 1 where the system cannot tell."""
     try:
-        return len(os.listdir("/proc/self/task"))
+        return len(list(Path("/proc/self/task").iterdir()))
     except OSError:
         return 1
 

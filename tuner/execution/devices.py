@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -18,7 +19,7 @@ THREAD_VARIABLES = (
 """Environment variables that numerical libraries read, when loaded, for the number of threads to start."""
 
 _CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-_NVIDIA_DRIVER = "/proc/driver/nvidia/gpus"
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def machine_capacity(override: Mapping[str, float] | None = None) -> dict[str, float]:
@@ -85,7 +86,7 @@ def limit_threads(variables: Mapping[str, str]) -> None:
         return  # they were loaded for one
     if "numpy" in sys.modules:
         with contextlib.suppress(ImportError):
-            import threadpoolctl
+            import threadpoolctl  # type: ignore[import-untyped]  # noqa: PLC0415  (optional)
 
             threadpoolctl.threadpool_limits(num_threads)
     if torch := sys.modules.get("torch"):
@@ -95,9 +96,9 @@ def limit_threads(variables: Mapping[str, str]) -> None:
 def device_in_use() -> str | None:
     """Return the path of an accelerator's device file that this process holds open: its driver is initialized and bars forking."""
     with contextlib.suppress(OSError):
-        for descriptor in os.listdir("/proc/self/fd"):
+        for descriptor in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):
-                target = os.readlink(f"/proc/self/fd/{descriptor}")
+                target = str(descriptor.readlink())
                 # Asking the management library for the number of GPUs opens /dev/nvidiactl, which is harmless.
                 if target.startswith(("/dev/nvidia-uvm", "/dev/kfd", "/dev/accel")):
                     return target
@@ -105,13 +106,13 @@ def device_in_use() -> str | None:
 
 
 def _num_cpus() -> int:
-    import joblib
+    import joblib  # noqa: PLC0415  (takes longer than all of ours together)
 
     return int(joblib.cpu_count())
 
 
 def _num_nvidia_gpus() -> int:
     try:
-        return len(os.listdir(_NVIDIA_DRIVER))
+        return len(list(_NVIDIA_DRIVER.iterdir()))
     except OSError:
         return 0

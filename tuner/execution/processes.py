@@ -99,7 +99,7 @@ class ProcessExecutor:
         self._selector = selectors.DefaultSelector()
         self._bell, self._clapper = os.pipe()
         for end in (self._bell, self._clapper):
-            os.set_blocking(end, False)  # noqa: FBT003  (positional only)
+            os.set_blocking(end, False)
         self._selector.register(self._bell, selectors.EVENT_READ, self._on_wake)
         self._parcel = Parcel.pack(ship(trainable), kill_grace_s=kill_grace_s)
         self._launcher = self._launch()

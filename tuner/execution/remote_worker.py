@@ -117,7 +117,7 @@ class RemoteWorker:
         self._complaint = Failure("malformed message", f"{error}; nothing but report may write to a worker's connection")
 
     def _events(self, messages: list[Any]) -> list[Event]:
-        events = []
+        events: list[Event] = []
         for message in messages:
             event = to_event(self.trial_id, self.attempt, message)
             self._check(event)

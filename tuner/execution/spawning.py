@@ -12,7 +12,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, final
 
-from . import deathwatch, worker
+from . import worker
 from .control import receive_with_descriptor
 from .parcel import Parcel, command
 
@@ -30,7 +30,7 @@ class SpareWorkers:
         """
         self._inherited = (*knells, parcel)
         for descriptor in self._inherited:
-            os.set_inheritable(descriptor, True)  # noqa: FBT003  (positional only)
+            os.set_inheritable(descriptor, True)
         self._hatches: dict[int, socket.socket] = {}
 
     @property
@@ -78,14 +78,14 @@ def main(zygote: str, hatch: str, driver_knell: str, zygote_knell: str, parcel: 
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for descriptor in (hatch, driver_knell, zygote_knell, parcel):
-        os.set_inheritable(int(descriptor), False)  # noqa: FBT003  (positional only)
+        os.set_inheritable(int(descriptor), False)
     faulthandler.enable()
     worker.enter_life(int(zygote), (int(driver_knell), int(zygote_knell)))
     load = _loaded(Parcel(int(parcel)))
     with socket.socket(fileno=int(hatch)) as opening:
-        _, descriptor = receive_with_descriptor(opening, 1)
-    if descriptor is not None:
-        worker.live(descriptor, load)
+        _, connection = receive_with_descriptor(opening, 1)
+    if connection is not None:
+        worker.live(connection, load)
 
 
 def _loaded(parcel: Parcel) -> Callable[[], Any]:

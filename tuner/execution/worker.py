@@ -94,7 +94,7 @@ def _settle(birth: Birth) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     _redirect("stdout", directory / STDOUT)
     _redirect("stderr", directory / STDERR)
-    random.seed(birth.seed)
+    random.seed(birth.seed)  # noqa: TID251  (the training code's, not ours)
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed(birth.seed % 2**32)
     limit_threads(birth.environ)

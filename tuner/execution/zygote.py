@@ -252,7 +252,7 @@ def main(method: str, control: str, knell: str, parcel: str) -> None:
     """
     inherited = [int(control), int(knell), int(parcel)]
     for descriptor in inherited:
-        os.set_inheritable(descriptor, False)  # noqa: FBT003  (positional only)
+        os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     deathwatch.adopt_orphans()
@@ -270,7 +270,7 @@ def _fork_workers(control: socket.socket, knell: int, parcel: Parcel, inherited:
     if obstacle:
         control.sendall(encoded({"kind": "spawning", "reason": obstacle}))
         for descriptor in inherited:
-            os.set_inheritable(descriptor, True)  # noqa: FBT003  (positional only)
+            os.set_inheritable(descriptor, True)
         os.execv(sys.executable, command("tuner.execution.zygote", "spawn", *inherited))  # noqa: S606  (our own interpreter)
     os.close(alarm)
     grace_s = parcel["kill_grace_s"]
@@ -282,12 +282,12 @@ def _fork_workers(control: socket.socket, knell: int, parcel: Parcel, inherited:
     zygote = Zygote(control, knell, Forking(), grace_s)
     control.sendall(encoded({"kind": "ready"}))
     me = os.getpid()
-    descriptor = zygote.serve()
-    if descriptor is None:
+    connection = zygote.serve()
+    if connection is None:
         os._exit(0)
     os.close(holder)
     worker.enter_life(me, (knell, own_knell))
-    worker.live(descriptor, lambda: trainable)
+    worker.live(connection, lambda: trainable)
 
 
 def _load(parcel: Parcel) -> tuple[Any, str | None]:
@@ -325,5 +325,5 @@ def _spawn_workers(control: socket.socket, knell: int, parcel: Parcel) -> None:
 def _pipe() -> tuple[int, int]:
     ends = os.pipe()
     for end in ends:
-        os.set_blocking(end, False)  # noqa: FBT003  (positional only)
+        os.set_blocking(end, False)
     return ends
