@@ -60,9 +60,13 @@ class BatchWriter:
         period_s: Longest time, in seconds, that an entry waits.
         wake_at: Number of waiting entries that wakes the thread early.
         capacity: Number of waiting entries from which each `add` writes some of them itself.
+
+    Attributes:
+        latest: What those who share this writer made of something, beside that thing, so that they make it once.
     """
 
     def __init__(self, period_s: float = _PERIOD_S, wake_at: int = _WAKE_AT, capacity: int = _CAPACITY) -> None:
+        self.latest: tuple[Any, Any] = (None, None)
         self._period_s = period_s
         self._wake_at = wake_at
         self._capacity = capacity

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, final
 
 from tuner.core import result as keys
-from tuner.core.result import flatten
 from tuner.storage.layout import PROGRESS
 
 from .batching import Pace
@@ -81,16 +80,17 @@ class _CsvFile(TrialFile):
             return
         if self._columns is None:
             self._columns = dict.fromkeys(read_table(self._path)[0])
-        rows = [flatten(row.result) for row in pace(segment.rows)]
+        rows = [row.flat for row in pace(segment.rows)]
         columns = dict(self._columns or dict.fromkeys(_column_order(segment.rows[0].result, rows[0])))
         for row in rows:
-            columns.update(dict.fromkeys(row))
+            if not row.keys() <= columns.keys():
+                columns.update(dict.fromkeys(row))
         self._write(list(columns), rows, pace)
         self._columns = columns
         self._last_iteration = rows[-1].get(keys.TRAINING_ITERATION)
 
     def _write(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], pace: Pace[Any]) -> None:
-        lines = [[_cell(row.get(column)) for column in columns] for row in pace(rows)]
+        lines = [_cells(row, columns) for row in pace(rows)]
         if self._columns and len(columns) == len(self._columns):
             append(self._path, _encode(lines))
             return
@@ -137,10 +137,9 @@ def _encode(lines: Iterable[Sequence[Any]]) -> bytes:
     return text.getvalue().encode(errors="backslashreplace")
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > _MAX_CELL:
-        return f"{value[:_MAX_CELL]}..."
-    return value
+def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
+    cells = [row.get(column) for column in columns]
+    return [f"{cell[:_MAX_CELL]}..." if isinstance(cell, str) and len(cell) > _MAX_CELL else cell for cell in cells]
 
 
 def _iteration(header: Sequence[str], line: Sequence[str]) -> float:

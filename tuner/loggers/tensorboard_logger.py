@@ -121,7 +121,7 @@ class _EventFile(TrialFile):
 
     def _encode(self, row: Row) -> bytes:
         self._counts_timesteps = _counts_timesteps(row.result)
-        return self._encoder.scalars(row.at, _step(row.result), dict(_scalars(row.result)))
+        return self._encoder.scalars(row.at, _step(row.result), dict(_scalars(row.flat)))
 
     def _discard(self) -> None:
         for path in _event_files(self.directory):
@@ -169,10 +169,12 @@ def _step(result: Mapping[str, Any]) -> int:
     return int(result[keys.TIMESTEPS_TOTAL] if _counts_timesteps(result) else result.get(keys.TRAINING_ITERATION, 0))
 
 
-def _scalars(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    shown = {keys.TIME_TOTAL_S, keys.TRAINING_ITERATION} if _counts_timesteps(result) else {keys.TIME_TOTAL_S}
-    for key, value in flatten(result).items():
-        if isinstance(value, int | float | numbers.Real) and (key not in keys.AUTO_FILLED or key in shown):
+def _scalars(flat: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    shown = {keys.TIME_TOTAL_S, keys.TRAINING_ITERATION} if _counts_timesteps(flat) else {keys.TIME_TOTAL_S}
+    for key, value in flat.items():
+        if key in keys.AUTO_FILLED and key not in shown:
+            continue
+        if isinstance(value, int | float | numbers.Real):
             number = _as_float(value)
             if not math.isnan(number):
                 yield key, number

@@ -9,9 +9,9 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, assert_never, final
 
-from tuner.core.result import CONFIG, TIMESTAMP, TIMESTEPS_TOTAL
+from tuner.core.result import CONFIG, TIMESTAMP, TIMESTEPS_TOTAL, flatten
 from tuner.core.trial import Ending, Status, Trial
 from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import FILE_MODE
@@ -44,12 +44,29 @@ class Begin:
     at: float
 
 
-@dataclass(slots=True)
+@final
 class Row:
-    """A result without its configuration, and the Unix time at which the driver heard of it."""
+    """A result without its configuration, and the Unix time at which the driver heard of it.
 
-    result: dict[str, Any]
-    at: float
+    Attributes:
+        result: The result, nested as reported.
+        at: Unix time.
+    """
+
+    __slots__ = ("_flat", "at", "result")
+
+    def __init__(self, result: Mapping[str, Any], at: float) -> None:
+        # A copy, since other callbacks may still change the result.
+        self.result = {key: value for key, value in result.items() if key != CONFIG}
+        self.at = at
+        self._flat: dict[str, Any] | None = None
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """The result with nested keys joined to ``"a/b"``; made once, for all files that are written from it."""
+        if self._flat is None:
+            self._flat = flatten(self.result)
+        return self._flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +170,7 @@ class TrialFileLogger(LoggerCallback):
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """Take the result; it is written soon."""
-        self._add(trial, _row(result, time.time()))
+        self._add(trial, self._row(result))
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """Close the trial's file if the trial is over for good; an interrupted one may be continued later."""
@@ -171,7 +188,7 @@ class TrialFileLogger(LoggerCallback):
         """
         self._add(trial, replace(_begin(trial), is_first=True))
         for result in results:
-            self._add(trial, _row(result, float(result.get(TIMESTAMP) or time.time())))
+            self._add(trial, Row(result, float(result.get(TIMESTAMP) or time.time())))
         self.log_trial_end(trial, failed=trial.status is Status.ERROR)
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
@@ -188,6 +205,14 @@ class TrialFileLogger(LoggerCallback):
             file = self._files[trial] = self.open_file(Path(trial.local_path))
         self._writer.add(file, entry)
 
+    def _row(self, result: dict[str, Any]) -> Row:
+        # Loggers that share a writer hear of a result one right after the other: the first makes the row for all of them.
+        source, row = self._writer.latest
+        if source is not result:
+            row = Row(result, time.time())
+            self._writer.latest = (result, row)
+        return row
+
     def _raise_defect(self) -> None:
         if self._defect is not None:
             raise self._defect
@@ -197,13 +222,6 @@ def _begin(trial: Trial) -> Begin:
     origin = next((kept for kept in reversed(trial.checkpoints) if kept.iteration == trial.resumed_iteration), None)
     resumed_step = origin.counters.get(TIMESTEPS_TOTAL) if origin else None
     return Begin(trial.config, trial.attempt <= 1, trial.resumed_iteration, resumed_step, time.time())
-
-
-def _row(result: Mapping[str, Any], at: float) -> Row:
-    # A copy, since other callbacks may still change the result.
-    copy = dict(result)
-    copy.pop(CONFIG, None)
-    return Row(copy, at)
 
 
 def append(path: Path, data: bytes) -> None:
