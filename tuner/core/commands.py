@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from schedulers.decisions import Decision
 
@@ -37,6 +37,20 @@ class StartWorker:
     checkpoint: CheckpointRecord | None
     next_checkpoint: int
     experiment_tag: str = ""
+
+    @classmethod
+    def of(cls, trial: Trial, checkpoint: CheckpointRecord | None) -> Self:
+        """Return the command that starts the trial's current attempt from this checkpoint."""
+        return cls(
+            trial_id=trial.trial_id,
+            attempt=trial.attempt,
+            config=trial.config,
+            resources=trial.resources,
+            gpu_ids=trial.gpu_ids,
+            checkpoint=checkpoint,
+            next_checkpoint=trial.next_checkpoint,
+            experiment_tag=trial.experiment_tag,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,15 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class DriverRestarted:
-    """A new driver has taken over from the journal: no worker of the old one is alive."""
+    """A new driver has taken over from the journal: no worker of the old one is alive.
+
+    Attributes:
+        resume_unfinished: Whether trials that were not over, or only interrupted, go on from their latest checkpoints; else they end.
+        resume_errored: Whether trials in ERROR are tried again likewise, with all their attempts left.
+    """
+
+    resume_unfinished: bool = True
+    resume_errored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ be done. Between the two, observers have been told the notices and may have adde
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
@@ -19,27 +18,18 @@ from schedulers.scheduler import Scheduler
 
 from . import commands as cmd
 from . import events as ev
-from .deadlines import Deadlines
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_move, move_worker
+from .patience import Patience
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
 from .roster import Roster
 from .search_desk import SearchDesk
 from .settings import ExperimentSettings
 from .stoppers import Stopper
-from .trial import CANNOT_PAUSE, CheckpointRecord, Ending, Failure, Intention, Status, Trial, Verdict, WorkerState
+from .trial import CANNOT_PAUSE, CheckpointRecord, Ending, Failure, Intention, Report, Status, Trial, Verdict, WorkerState
 
 _MAX_ASKED_PER_TURN = 64
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Report:
-    """A result whose worker waits for the answer."""
-
-    trial: Trial
-    result: dict[str, Any]
-    flat: Mapping[str, Any]
 
 
 class Experiment:
@@ -62,8 +52,8 @@ class Experiment:
         self._stopper = stopper
         self._keeper = CheckpointKeeper(settings.checkpoints)
         self._desk = SearchDesk(settings.max_trials)
-        self._deadlines = Deadlines()
-        self._waiting: dict[str, _Report] = {}
+        self._patience = Patience(settings.report_timeout_s, settings.stop_grace_s)
+        self._waiting: dict[str, Report] = {}
         self._typical_request = settings.default_request
         self._stopping: Intention | None = None
         self._now_s = 0.0
@@ -89,7 +79,7 @@ class Experiment:
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due even if nothing happens; None if there is no such time."""
         by_clock = () if self.is_stopping else (self.settings.time_budget_s, self._stopper.due_s)
-        return min((due_s for due_s in (self._deadlines.next_s(), *by_clock) if due_s is not None), default=None)
+        return min((due_s for due_s in (self._patience.next_s, *by_clock) if due_s is not None), default=None)
 
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""
@@ -143,7 +133,7 @@ class Experiment:
             case ev.StopRequested():
                 self._stop_all(Ending.INTERRUPTED, Reason(event.rule), is_urgent=event.is_urgent)
             case ev.DriverRestarted():
-                self._on_driver_restarted()
+                self._on_driver_restarted(event)
             case _:
                 assert_never(event)
 
@@ -172,16 +162,16 @@ class Experiment:
     def _on_worker_started(self, event: ev.WorkerStarted) -> None:
         if trial := self._current(event.trial_id, event.attempt, WorkerMove.BEGIN):
             move_worker(trial, WorkerMove.BEGIN)
-            self._expect_report(trial)
+            self._patience.expect_report(trial.trial_id, self._now_s)
 
     def _on_result(self, event: ev.ResultReported) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.REPORT)
         if trial is None:
             return
         move_worker(trial, WorkerMove.REPORT)
-        self._deadlines.cancel(trial.trial_id)
+        self._patience.take_sign_of_life(trial.trial_id)
         flat = flatten(event.metrics)
-        report = _Report(trial, {**event.metrics, CONFIG: trial.config}, flat)
+        report = Report(trial, {**event.metrics, CONFIG: trial.config}, flat)
         self._waiting[trial.trial_id] = report
         self._desk.is_postponed = False
         trial.summarise(flat)
@@ -192,7 +182,7 @@ class Experiment:
             self._keep(trial, event.checkpoint, flat)
         self._judge(report)
 
-    def _judge(self, report: _Report) -> None:
+    def _judge(self, report: Report) -> None:
         trial, flat = report.trial, report.flat
         iteration = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)}
         if flat.get(DONE) is True:
@@ -205,13 +195,13 @@ class Experiment:
         if trial := self._current(event.trial_id, event.attempt, WorkerMove.SAVED):
             move_worker(trial, WorkerMove.SAVED)
             self._keep(trial, event.checkpoint, flatten(trial.last_result))
-            self._expect_report(trial)
+            self._patience.expect_report(trial.trial_id, self._now_s)
 
     def _on_save_failed(self, event: ev.CheckpointFailed) -> None:
         if trial := self._current(event.trial_id, event.attempt, WorkerMove.SAVED):
             move_worker(trial, WorkerMove.SAVED)
             self._notices.append(cmd.CheckpointMissed(trial, event.failure))
-            self._expect_report(trial)
+            self._patience.expect_report(trial.trial_id, self._now_s)
 
     def _on_worker_exited(self, event: ev.WorkerExited) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.EXIT)
@@ -235,16 +225,24 @@ class Experiment:
             case _:
                 self.roster.requeue(trial, move)
 
-    def _on_driver_restarted(self) -> None:
+    def _on_driver_restarted(self, event: ev.DriverRestarted) -> None:
+        self._stopping = None
+        self._desk.resume()
         for trial in list(self.roster.live.values()):
             self._retire(trial)
             self.roster.requeue(trial, TrialMove.REQUEUE)
+        for trial in self.roster.trials:
+            is_interrupted = trial.ending is Ending.INTERRUPTED
+            if (is_interrupted and event.resume_unfinished) or (trial.status is Status.ERROR and event.resume_errored):
+                self.roster.revive(trial)
+            elif not trial.is_finished and not event.resume_unfinished:
+                self._end(trial, Ending.INTERRUPTED, Reason("restore.resume_unfinished"))
 
     def _retire(self, trial: Trial) -> None:
         """Let go of all that the trial's worker held."""
         self._take_result(trial)
         self.roster.retire(trial)
-        self._deadlines.cancel(trial.trial_id)
+        self._patience.forget(trial.trial_id)
         self._delete(trial, self._keeper.release(trial))
         self._desk.is_postponed = False
 
@@ -303,13 +301,13 @@ class Experiment:
     def _stop_all(self, ending: Ending, reason: Reason, *, is_urgent: bool = False) -> None:
         if self._stopping is None:
             self._stopping = Intention(Verdict.STOP, ending, reason)
-            self._desk.end()
+            self._desk.suspend()
             for trial in list(self.roster.live.values()):
                 self._intend(trial, self._stopping)
-                self._deadlines.set(trial.trial_id, self._now_s + self.settings.stop_grace_s)
+                self._patience.expect_exit(trial.trial_id, self._now_s)
         if is_urgent:
             for trial_id in self.roster.live:
-                self._deadlines.set(trial_id, self._now_s)
+                self._patience.expect_exit(trial_id, self._now_s, is_urgent=True)
 
     def _settle(self) -> None:
         self._look_at_the_clock()
@@ -332,21 +330,13 @@ class Experiment:
             self._stop_all(Ending.STOPPED_EARLY, Reason("time_budget", {"budget_s": budget_s, "elapsed_s": self._now_s}))
         if not self._stopping and self._stopper.stop_all():
             self._stop_all(Ending.STOPPED_EARLY, Reason("stopper.stop_all"))
-        for trial_id in self._deadlines.take_due(self._now_s):
+        for trial_id, why in self._patience.exhausted(self._now_s):
             trial = self.roster.live[trial_id]
-            is_leaving = trial.intention is not None
             move_worker(trial, WorkerMove.KILL)
             self._take_result(trial)
-            silence = f"no report for more than report_timeout_s={self.settings.report_timeout_s}"
-            why = "it did not leave in time after it was told to stop" if is_leaving else silence
             self._commands.append(cmd.KillWorker(trial_id, trial.attempt, why))
 
-    def _expect_report(self, trial: Trial) -> None:
-        timeout_s = self.settings.report_timeout_s
-        if timeout_s is not None and not self._stopping and trial.worker is not WorkerState.STOPPING:
-            self._deadlines.set(trial.trial_id, self._now_s + timeout_s)
-
-    def _answer(self, report: _Report) -> None:
+    def _answer(self, report: Report) -> None:
         trial = report.trial
         save = self._keeper.is_due(trial, report.flat)
         verdict = trial.intention.verdict if trial.intention else Verdict.CONTINUE
@@ -354,10 +344,10 @@ class Experiment:
         trial.last_result = report.result
         if verdict is Verdict.CONTINUE:
             move_worker(trial, WorkerMove.SAVE if save else WorkerMove.GO_ON)
-            self._expect_report(trial)
+            self._patience.expect_report(trial.trial_id, self._now_s)
         else:
             move_worker(trial, WorkerMove.LEAVE)
-            self._deadlines.set(trial.trial_id, self._now_s + self.settings.stop_grace_s)
+            self._patience.expect_exit(trial.trial_id, self._now_s)
         self._commands.append(cmd.AnswerReport(trial.trial_id, trial.attempt, verdict, save))
 
     def _start_ready(self) -> None:
@@ -367,8 +357,8 @@ class Experiment:
             checkpoint = self._keeper.lease_start(trial)
             trial.start_time_s = self._now_s
             trial.resumed_iteration = checkpoint.iteration if checkpoint else 0
-            self._expect_report(trial)
-            self._commands.append(_start_command(trial, checkpoint))
+            self._patience.expect_report(trial.trial_id, self._now_s)
+            self._commands.append(cmd.StartWorker.of(trial, checkpoint))
             self._notices.append(cmd.TrialStarted(trial, is_retry=is_retry and not is_resumed, is_resumed=is_resumed))
 
     def _wake_paused(self) -> None:
@@ -393,7 +383,7 @@ class Experiment:
         if self.roster.live or self.roster.ready or self._desk.num_outstanding:
             return
         if not self._desk.is_over:
-            self._desk.end()
+            self._desk.suspend()
             self.stall = "the searcher postponed its next suggestion although no trial is left to report"
         for trial in list(self.roster.paused.values()):
             self._intend(trial, Intention(Verdict.STOP, Ending.STOPPED_EARLY, Reason("idle")))
@@ -405,16 +395,3 @@ class Experiment:
 
     def _delete(self, trial: Trial, checkpoints: Sequence[CheckpointRecord]) -> None:
         self._commands.extend(cmd.DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints)
-
-
-def _start_command(trial: Trial, checkpoint: CheckpointRecord | None) -> cmd.StartWorker:
-    return cmd.StartWorker(
-        trial_id=trial.trial_id,
-        attempt=trial.attempt,
-        config=trial.config,
-        resources=trial.resources,
-        gpu_ids=trial.gpu_ids,
-        checkpoint=checkpoint,
-        next_checkpoint=trial.next_checkpoint,
-        experiment_tag=trial.experiment_tag,
-    )

@@ -21,7 +21,8 @@ worker is ABSENT, and so its slot is free and its checkpoint, if any, is committ
       ▲  │               │ │ └──fail──▶ ERROR                                                  ▲  ▲               │
       │  └─end, fail     │ └─pause─▶ PAUSED ─start▶ RUNNING                                    │  └────go on──────┤
       └──retry, requeue──┘              └─end▶ TERMINATED                                    saved ◀─SAVING◀─save─┤
-                                                                                        STOPPING ◀──leave─────────┘
+      ▲                                                                                 STOPPING ◀──leave─────────┘
+      └── revive ── TERMINATED, ERROR, by a restarted driver only
 
 How an attempt's end turns into a trial's move depends on two things only, what the worker was meant to do and what it did, and so is
 a table too: `EXIT_MOVES`.
@@ -53,6 +54,8 @@ class TrialMove(enum.StrEnum):
     """Its worker was lost through no fault of the trial's."""
     END = "end"
     FAIL = "fail"
+    REVIVE = "revive"
+    """A restarted driver takes it up again."""
 
 
 class WorkerMove(enum.StrEnum):
@@ -81,6 +84,9 @@ TRIAL_TABLE: dict[tuple[Status, TrialMove], Status] = {
     (Status.RUNNING, TrialMove.FAIL): Status.ERROR,
     (Status.PAUSED, TrialMove.START): Status.RUNNING,
     (Status.PAUSED, TrialMove.END): Status.TERMINATED,
+    # Only a restarted driver takes up what was over, and only what was interrupted or is to be tried again.
+    (Status.TERMINATED, TrialMove.REVIVE): Status.PENDING,
+    (Status.ERROR, TrialMove.REVIVE): Status.PENDING,
 }
 
 WORKER_TABLE: dict[tuple[WorkerState, WorkerMove], WorkerState] = {

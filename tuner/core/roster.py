@@ -94,13 +94,21 @@ class Roster:
         self.paused[trial.trial_id] = trial
 
     def requeue(self, trial: Trial, move: TrialMove) -> None:
-        """Put the trial back in the queue, to continue from its latest checkpoint; `move` is RETRY or REQUEUE."""
+        """Put the trial back in the queue, to continue from its latest checkpoint; `move` is RETRY, REQUEUE or REVIVE."""
         self._move(trial, move)
         if move is TrialMove.RETRY:
             trial.num_failures += 1
             self.num_failed_attempts += 1
         trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
         self.ready.push(trial)
+
+    def revive(self, trial: Trial) -> None:
+        """Take up a trial that was over, with all its attempts left."""
+        if trial.ending is not None:
+            self.num_by_ending[trial.ending] -= 1
+        trial.ending = trial.reason = None
+        trial.num_failures = 0
+        self.requeue(trial, TrialMove.REVIVE)
 
     def end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
         """Terminate the trial."""

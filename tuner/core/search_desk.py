@@ -16,13 +16,14 @@ class SearchDesk:
         self._max_trials = max_trials
         self._num_asked = 0
         self._has_ended = False
+        self._is_suspended = False
         self.num_outstanding = 0
         self.is_postponed = False
 
     @property
     def is_over(self) -> bool:
         """Whether no further configuration is going to be asked for."""
-        return self._has_ended or (self._max_trials is not None and self._num_asked >= self._max_trials)
+        return self._has_ended or self._is_suspended or (self._max_trials is not None and self._num_asked >= self._max_trials)
 
     @property
     def is_closed(self) -> bool:
@@ -59,6 +60,10 @@ class SearchDesk:
         self.num_outstanding -= 1
         self._has_ended = True
 
-    def end(self) -> None:
-        """Ask for nothing more."""
-        self._has_ended = True
+    def suspend(self) -> None:
+        """Ask for nothing more in this session."""
+        self._is_suspended = True
+
+    def resume(self) -> None:
+        """Ask again: another session has begun."""
+        self._is_suspended = False

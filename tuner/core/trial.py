@@ -237,3 +237,18 @@ class Intention:
     verdict: Verdict
     ending: Ending
     reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A result whose worker waits for the answer.
+
+    Attributes:
+        trial: Whose.
+        result: The result, nested as reported, with ``config``; what the trial's last result is going to be.
+        flat: The same flattened, without ``config``.
+    """
+
+    trial: Trial
+    result: dict[str, Any]
+    flat: Mapping[str, Any]
