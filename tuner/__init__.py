@@ -24,6 +24,11 @@ from searchers.space import (
     uniform,
 )
 
+from . import callback as callback
+from . import experiment as experiment
+from . import logger as logger
+from . import result as result
+from . import stopper as stopper
 from .analysis import ExperimentAnalysis, Result, ResultGrid
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from .core.stoppers import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from searchers.space import domains, grid_axes
 from searchers.tree import flat_name
+from tuner.core.settings import ExperimentSettings
 from tuner.errors import ExperimentExists, StorageError
 from tuner.storage import atomic, layout, strict_json
 
@@ -21,7 +21,7 @@ FORMAT_VERSION = 1
 
 def storage_root(plan: Plan) -> Path:
     """Return the absolute directory in which the experiment's own is made."""
-    return Path(os.path.abspath(Path(plan.run.storage_path or layout.DEFAULT_STORAGE_PATH).expanduser()))
+    return Path(plan.run.storage_path or layout.DEFAULT_STORAGE_PATH).expanduser().absolute()
 
 
 def new_directory(plan: Plan) -> Path:
@@ -46,20 +46,19 @@ def is_experiment(path: Path) -> bool:
     return (path / layout.DECLARATION).is_file() or (path / layout.JOURNAL).is_dir()
 
 
-def write_declaration(plan: Plan, directory: Path) -> None:
+def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path) -> None:
     """Write ``experiment.json``: what was declared, for people and for a restore; nothing in it is ever executed."""
     declaration = {
         "format_version": FORMAT_VERSION,
         "name": directory.name,
-        "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "trainable": {"name": plan.name, "module": getattr(plan.trainable, "__module__", ""), "qualname": _qualname(plan.trainable)},
         "metric": plan.tune.metric or plan.scheduler.metric or plan.searcher.metric,
         "mode": plan.tune.mode or plan.scheduler.mode or plan.searcher.mode,
         "num_samples": plan.tune.num_samples,
         "seed": plan.seed,
-        "space": _described_space(plan.space),
-        "scheduler": _described(plan.scheduler),
-        "searcher": _described(plan.searcher),
+        "settings": settings.as_fields(),
+        **_fixed(plan),
         "stop": repr(plan.run.stop),
     }
     atomic.write_text(directory / layout.DECLARATION, strict_json.dumps(declaration, default=strict_json.opaque) + "\n")
@@ -80,6 +79,29 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
     if version > FORMAT_VERSION:
         raise StorageError(f"{path} has format version {version}, this release reads up to {FORMAT_VERSION}; update tuner-hpo")
     return dict(declaration)
+
+
+def check_same(plan: Plan, directory: Path) -> Mapping[str, Any]:
+    """Return the declaration of an experiment that this plan continues.
+
+    Raises:
+        StorageError: If there is none, or it cannot be read.
+        ValueError: If the plan declares another experiment; names each difference.
+    """
+    if not is_experiment(directory):
+        raise StorageError(f"{str(directory)!r} holds no experiment; give the directory that fit() has made")
+    declaration = read_declaration(directory)
+    now = {"trainable": plan.name, **_fixed(plan)}
+    then = {"trainable": declaration["trainable"]["name"], **{name: declaration[name] for name in _fixed(plan)}}
+    differences = [f"{name} was {then[name]!r} and is {now[name]!r}" for name in now if now[name] != then[name]]
+    if differences:
+        raise ValueError(f"{str(directory)!r} holds another experiment: {'; '.join(differences)}; restore with what it was run with")
+    return declaration
+
+
+def _fixed(plan: Plan) -> dict[str, Any]:
+    """Return what cannot change between the sessions of an experiment."""
+    return {"space": _described_space(plan.space), "scheduler": _described(plan.scheduler), "searcher": _described(plan.searcher)}
 
 
 def _named(root: Path, name: str) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from schedulers.decisions import Decision
 from tuner.core.commands import AnswerReport, AskSearcher, Command, DeleteCheckpoint, Notice
 from tuner.core.events import CheckpointRequested, Event, StopRequested, TurnEnded
 from tuner.core.experiment import Experiment
@@ -23,7 +24,7 @@ from .proposer import Proposer
 class EventLog(Protocol):
     """Where events are written down."""
 
-    def append(self, event: Event, at_s: float, decisions: Sequence[object]) -> None:
+    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
         """Take in an event, to be written with the next `flush`."""
 
     def flush(self) -> None:
@@ -75,9 +76,15 @@ class Driver:
         self._requests.append(request)
         self._executor.wake()
 
-    def run(self) -> None:
-        """Take turns until the experiment is over."""
-        self._turn([])
+    def run(self, first: Sequence[Event] = (), asked: Sequence[str] = ()) -> None:
+        """Take turns until the experiment is over.
+
+        Args:
+            first: What has happened before the first turn, e.g. that the driver was restarted.
+            asked: Trials for whose configurations the searcher still has to be asked.
+        """
+        self._answers.extend(self._proposer.ask(list(asked)))
+        self._turn(first)
         while not self._experiment.is_finished:
             timeout_s = 0.0 if self._answers else self._patience_s()
             events = self._executor.wait(timeout_s)

@@ -18,7 +18,7 @@ from tuner.core.commands import (
     TrialPaused,
     TrialStarted,
 )
-from tuner.core.trial import Trial
+from tuner.core.trial import CheckpointRecord, Trial
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import trial_directory
@@ -37,16 +37,25 @@ class Observers:
         trials: The live list of all trials, handed to every hook.
         experiment_path: The experiment's directory, in which trials have theirs.
         metric: The metric to optimise, by its flattened name; a result without it is reported once.
+        score_attribute: The metric by which checkpoints are ranked; a checkpoint without it is reported once.
     """
 
     def __init__(
-        self, proposer: Proposer, callbacks: CallbackList, trials: Sequence[Trial], experiment_path: Path, metric: str | None
+        self,
+        proposer: Proposer,
+        callbacks: CallbackList,
+        trials: Sequence[Trial],
+        experiment_path: Path,
+        metric: str | None,
+        *,
+        score_attribute: str | None = None,
     ) -> None:
         self._proposer = proposer
         self._callbacks = callbacks
         self._trials = trials
         self._experiment_path = experiment_path
         self._metric = metric
+        self._score_attribute = score_attribute
         self.turn = 0
 
     def begin_experiment(self, **info: Any) -> None:
@@ -88,6 +97,7 @@ class Observers:
                 if trial.has_checkpoint:
                     call("on_trial_restore", **info)
             case CheckpointRecorded(trial, checkpoint):
+                self._look_for_score(trial, checkpoint)
                 path = trial_directory(self._experiment_path, trial.trial_id) / checkpoint.directory
                 call("on_checkpoint", checkpoint=Checkpoint(path), **info)
                 call("on_trial_save", **info)
@@ -114,3 +124,15 @@ class Observers:
             ", ".join(sorted(notice.flat)),
         )
         self._metric = None
+
+    def _look_for_score(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
+        if self._score_attribute is None or checkpoint.score is not None:
+            return
+        _log.warning(
+            "%s of trial %s has no number %r, by which checkpoints are ranked, and ranks lowest; the trial has reported: %s",
+            checkpoint.directory,
+            trial.trial_id,
+            self._score_attribute,
+            ", ".join(sorted(trial.summary)) or "none",
+        )
+        self._score_attribute = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from schedulers import FIFOScheduler
@@ -138,6 +138,11 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         if (tune.metric and part.metric) or (tune.mode and part.mode):
             raise _named_twice(part, tune.metric, tune.mode)
     return plan
+
+
+def with_seed(plan: Plan, seed: int) -> Plan:
+    """Return the plan with another seed."""
+    return replace(plan, seed=seed)
 
 
 def derived_seed(seed: int, purpose: str) -> int:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from schedulers.decisions import Decision
 from tuner.core.commands import StartWorker
-from tuner.core.events import Event
+from tuner.core.events import DriverRestarted, Event
 from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
+from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
@@ -25,15 +26,17 @@ from tuner.loggers import Console, ErrorLog, default_loggers
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import layout, records
 from tuner.storage.cleaner import CheckpointCleaner
-from tuner.storage.journal import Journal
+from tuner.storage.journal import START, Journal, recover
 from tuner.storage.lock import ExperimentLock
 
+from .config import RunConfig, TuneConfig
 from .directory import write_declaration
 from .driver import Driver
 from .interrupts import Interrupts
 from .observers import Observers
 from .plan import Plan, derived_seed
 from .proposer import Proposer
+from .replay import Replayed, replay
 
 _SHUTDOWN_S = 10.0
 _log = logging.getLogger("tuner")
@@ -52,6 +55,25 @@ class Finished:
     directory: Path
     trials: Sequence[Trial]
     signal: signal.Signals | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """How to continue an experiment.
+
+    Attributes:
+        settings: The settings it was declared with.
+        resume_unfinished: Whether trials that were not over go on.
+        resume_errored: Whether failed trials are tried again.
+    """
+
+    settings: ExperimentSettings
+    resume_unfinished: bool = True
+    resume_errored: bool = False
+
+    def event(self, settings: ExperimentSettings) -> DriverRestarted:
+        """Return the event with which the new driver, and what holds for it, enters the journal."""
+        return DriverRestarted(settings, self.resume_unfinished, self.resume_errored)
 
 
 class JournalLog:
@@ -108,45 +130,56 @@ class Run:
     Args:
         plan: What was declared.
         directory: The experiment's directory, which exists.
+        resumption: How to continue the experiment that lies there; None for a new one.
     """
 
-    def __init__(self, plan: Plan, directory: Path) -> None:
+    def __init__(self, plan: Plan, directory: Path, resumption: Resumption | None = None) -> None:
         self._plan = plan
         self._directory = directory
+        self._resumption = resumption
 
     def execute(self) -> Finished:
         """Run the experiment to its end."""
         plan, directory = self._plan, self._directory
         plan.connect()
         with ExperimentLock(directory), contextlib.closing(_Shutdown(_make_executor(plan, directory))) as opened:
-            executor = opened.executor
-            experiment = Experiment(plan.settings(executor.capacity()), plan.scheduler, plan.stopper)
-            write_declaration(plan, directory)
-            with Journal(directory, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
-                return self._drive(experiment, executor, journal, cleaner)
+            settings = plan.settings(opened.executor.capacity())
+            tail = recover(directory) if self._resumption else START
+            if not self._resumption:
+                write_declaration(plan, settings, directory)
+            declared = self._resumption.settings if self._resumption else settings
+            experiment = Experiment(declared, plan.scheduler, plan.stopper)
+            proposer = Proposer(plan.searcher, plan.space, plan.request_for)
+            past = replay(directory, experiment, proposer)
+            stage = _Stage(experiment, opened.executor, proposer, past, settings)
+            with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
+                return self._drive(stage, JournalLog(journal, cleaner), cleaner)
 
-    def _drive(self, experiment: Experiment, executor: Executor, journal: Journal, cleaner: CheckpointCleaner) -> Finished:
+    def _drive(self, stage: _Stage, log: JournalLog, cleaner: CheckpointCleaner) -> Finished:
+        experiment, past, settings = stage.experiment, stage.past, stage.settings
         plan, directory = self._plan, self._directory
-        proposer = Proposer(plan.searcher, plan.space, plan.request_for)
         console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
-        observers = Observers(proposer, self._callbacks(console), experiment.trials, directory, experiment.settings.metric)
-        driver = Driver(experiment, executor, JournalLog(journal, cleaner), proposer, observers, self._deleter(cleaner))
+        observers = Observers(stage.proposer, self._callbacks(console), experiment.trials, directory, settings.metric)
+        deleter = self._deleter(cleaner)
+        driver = Driver(experiment, stage.executor, log, stage.proposer, observers, deleter, elapsed_s=past.elapsed_s)
         observers.begin_experiment(
             stop=plan.run.stop,
             num_samples=plan.tune.num_samples,
-            total_num_samples=experiment.settings.max_trials,
-            mode=experiment.settings.mode,
+            total_num_samples=settings.max_trials,
+            mode=settings.mode,
             space=plan.space,
         )
+        first = [self._resumption.event(settings)] if self._resumption else []
         try:
             with Interrupts(driver.request_stop) as interrupts:
-                driver.run()
+                driver.run(first, past.unanswered)
         finally:
             observers.end_experiment()
+            console.close()
         if experiment.stall:
             _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
         if interrupts.received:
-            console.print_notice(f"interrupted by {interrupts.received.name}; continue with\n    {restore_line(directory, plan.name)}")
+            console.print_notice(f"interrupted by {interrupts.received.name}; continue with\n    {restore_line(directory, plan)}")
         return Finished(directory, experiment.trials, interrupts.received)
 
     def _callbacks(self, console: Console) -> CallbackList:
@@ -161,6 +194,17 @@ class Run:
         return delete
 
 
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What is ready before the driver takes over: the experiment as the journal leaves it, and those who work for it."""
+
+    experiment: Experiment
+    executor: Executor
+    proposer: Proposer
+    past: Replayed
+    settings: ExperimentSettings
+
+
 class _Shutdown:
     """Shuts an executor down when it is closed."""
 
@@ -172,9 +216,11 @@ class _Shutdown:
         self.executor.shutdown(_SHUTDOWN_S)
 
 
-def restore_line(directory: Path, trainable: str) -> str:
-    """Return the line of Python that continues an experiment."""
-    return f"Tuner.restore({os.fspath(directory)!r}, trainable={trainable}).fit()"
+def restore_line(directory: Path, plan: Plan) -> str:
+    """Return the line of Python that continues an experiment; what was given to the `Tuner` is given again."""
+    given = {"param_space": plan.space, "tune_config": plan.tune != TuneConfig(), "run_config": plan.run != RunConfig()}
+    again = "".join(f", {name}={name}" for name, is_given in given.items() if is_given)
+    return f"Tuner.restore({os.fspath(directory)!r}, {plan.name}{again}).fit()"
 
 
 def _make_executor(plan: Plan, directory: Path) -> Executor:

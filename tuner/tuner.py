@@ -6,18 +6,20 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import JournalRows
+from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Status
-from tuner.errors import TrialFailed
+from tuner.errors import StorageError, TrialFailed
 from tuner.execution.trainable import is_class_trainable
 
 from .config import RunConfig, TuneConfig
-from .directory import new_directory
-from .plan import Plan, make_plan
-from .run import Finished, Run
+from .directory import check_same, new_directory, read_declaration
+from .plan import Plan, make_plan, with_seed
+from .run import Finished, Resumption, Run
 
 
 class Tuner:
@@ -59,6 +61,56 @@ class Tuner:
     ) -> None:
         self._plan = make_plan(trainable, param_space, tune_config, run_config)
         self._grid: ResultGrid | None = None
+        self._directory: Path | None = None
+        self._resumption: Resumption | None = None
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        trainable: Any,
+        resume_unfinished: bool = True,
+        resume_errored: bool = False,
+        *,
+        param_space: Mapping[str, Any] | None = None,
+        tune_config: TuneConfig | None = None,
+        run_config: RunConfig | None = None,
+    ) -> Self:
+        """Return the experiment that lies in a directory, to be continued by `fit`.
+
+        Trials that were not over go on from their latest checkpoint, under their ids; what had been decided stays decided. The directory
+        may have been moved. Nothing in it is executed or unpickled, so what was given to the `Tuner` is given again; the number of samples
+        may be larger, and time budget, failure and concurrency settings may differ.
+
+        Args:
+            path: The experiment's directory.
+            trainable: What its trials run.
+            resume_unfinished: False ends the trials that were not over instead.
+            resume_errored: Whether trials that failed are tried again, from their latest checkpoint.
+            param_space: The search space, as it was.
+            tune_config: What is searched for, and how, as it was.
+            run_config: How to run it; its ``name`` and ``storage_path`` do not matter.
+
+        Raises:
+            ValueError: If the trainable, space, scheduler or searcher is another one; names each difference.
+            StorageError: If there is no experiment, or it cannot be read.
+        """
+        directory = Path(path).expanduser().absolute()
+        tuner = cls(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
+        declaration = check_same(tuner._plan, directory)
+        tuner._plan = with_seed(tuner._plan, declaration["seed"])
+        tuner._directory = directory
+        tuner._resumption = Resumption(ExperimentSettings.from_fields(declaration["settings"]), resume_unfinished, resume_errored)
+        return tuner
+
+    @classmethod
+    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
+        """Return whether a directory holds an experiment whose declaration can be read."""
+        try:
+            read_declaration(Path(path).expanduser())
+        except StorageError:
+            return False
+        return True
 
     def fit(self) -> ResultGrid:
         """Run the experiment and return the results of all its trials.
@@ -74,9 +126,9 @@ class Tuner:
             TrialFailed: If a trial failed and ``FailureConfig(fail_fast="raise")`` was given.
             SystemExit: After SIGTERM, with status 143, once everything is saved.
         """
-        directory = new_directory(self._plan)
+        directory = self._directory or new_directory(self._plan)
         try:
-            finished = Run(self._plan, directory).execute()
+            finished = Run(self._plan, directory, self._resumption).execute()
         except BaseException:
             # Where nothing was started nothing is left behind.
             with contextlib.suppress(OSError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from schedulers.decisions import Pause, Reason, Resume, Save, Stop
@@ -391,7 +393,7 @@ def test_after_a_restart_of_the_driver_running_trials_continue_from_their_checkp
     talk.begin(1)
     talk.report("t00000", 1, CheckpointRecord(0, 1))
     talk.report("t00000", 2)
-    [start] = [command for command in talk.say(DriverRestarted()) if isinstance(command, StartWorker)]
+    [start] = [command for command in talk.say(DriverRestarted(talk.experiment.settings)) if isinstance(command, StartWorker)]
     assert (start.attempt, start.checkpoint) == (2, CheckpointRecord(0, 1))
     assert talk.trial("t00000").num_failures == 0
 
@@ -422,3 +424,26 @@ def test_every_trial_is_told_to_observers_exactly_once_when_it_ends():
     talk.exit("t00000", Outcome.COMPLETED)
     talk.exit("t00001", Outcome.STOPPED)
     assert [notice.trial.trial_id for notice in talk.notices if isinstance(notice, TrialEnded)] == ["t00000", "t00001"]
+
+
+def test_a_restarted_driver_takes_up_what_was_interrupted_with_the_settings_of_its_own_machine():
+    talk = Conversation(max_trials=2, max_concurrent=1)
+    talk.begin(1)
+    talk.say(StopRequested("signal.SIGINT"))
+    talk.report("t00000", 1)
+    talk.exit("t00000", Outcome.STOPPED)
+    assert talk.experiment.is_finished
+    commands = talk.say(DriverRestarted(dataclasses.replace(talk.experiment.settings, capacity={"cpu": 1.0})))
+    assert starts(commands) == [("t00000", 2)]
+    assert talk.experiment.roster.pool.capacity == {"cpu": 1.0}
+    assert not talk.experiment.is_stopping
+
+
+def test_a_restart_may_leave_unfinished_trials_alone_and_try_failed_ones_again():
+    talk = Conversation(max_trials=2)
+    talk.begin(2)
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    commands = talk.say(DriverRestarted(talk.experiment.settings, resume_unfinished=False, resume_errored=True))
+    assert starts(commands) == [("t00000", 2)]
+    assert (talk.trial("t00001").status, talk.trial("t00001").ending) == (Status.TERMINATED, Ending.INTERRUPTED)
+    assert talk.trial("t00000").num_failures == 0

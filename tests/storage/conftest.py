@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,21 +14,26 @@ class FaultyDisk:
     """A disk, the local one unless another is given, on which chosen calls fail.
 
     Syncing a file again after a failed sync of it fails the test.
+
+    Args:
+        faults: Numbers of the calls that fail, counted from 1, of each kind of call.
+        code: What the system says then.
+        partial_bytes: A failing write takes so many bytes instead of raising.
+        disk: The disk beneath.
     """
 
-    def __init__(self, operation=None, failing=(), *, code=errno.EIO, partial_bytes=0, disk=None):
+    def __init__(self, faults=(), *, code=errno.EIO, partial_bytes=0, disk=None):
         self._disk = disk or LocalDisk()
-        self._operation = operation
-        self._failing = frozenset(failing)
+        self._faults = dict(faults)
         self._code = code
         self._partial_bytes = partial_bytes
         self._condemned = set()
-        self.num_calls = 0
+        self.num_calls = Counter()
         self.num_faults = 0
 
     def __getattr__(self, name):
         call = getattr(self._disk, name)
-        return call if name != self._operation else lambda *arguments: self._perhaps(call, arguments)
+        return lambda *arguments: self._perhaps(name, call, arguments)
 
     def sync(self, descriptor):
         assert descriptor not in self._condemned, "a file was synced again after a failed sync"
@@ -41,12 +47,12 @@ class FaultyDisk:
         self._condemned.discard(descriptor)
         self.__getattr__("close")(descriptor)
 
-    def _perhaps(self, call, arguments):
-        self.num_calls += 1
-        if self.num_calls not in self._failing:
+    def _perhaps(self, name, call, arguments):
+        self.num_calls[name] += 1
+        if self.num_calls[name] not in self._faults.get(name, ()):
             return call(*arguments)
         self.num_faults += 1
-        if self._operation == "write" and self._partial_bytes:
+        if name == "write" and self._partial_bytes:
             return self._disk.write(arguments[0], arguments[1][: self._partial_bytes])
         raise OSError(self._code, "injected")
 

@@ -94,6 +94,30 @@ def test_an_absolute_link_into_the_staging_directory_holds_after_the_commit(tria
     verify(path)
 
 
+def test_everything_is_synced_before_the_name_is_final_and_the_name_after(source, trial_dir, monkeypatch):
+    steps = []
+
+    def note(genuine):
+        def call(descriptor):
+            steps.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+            genuine(descriptor)
+
+        return call
+
+    for operation in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, operation, note(getattr(os, operation)))
+    staging = stage(trial_dir, 0, 1)
+    shutil.copytree(source, staging, symlinks=True, dirs_exist_ok=True)
+    commit(staging, trial_dir, provenance())
+    inside, (name, after) = steps[:-2], steps[-2:]
+    assert {"model.pt", "state.json", "deep", "empty", staging.name} <= set(inside)
+    assert any(layout.MANIFEST in step for step in inside[-2:])
+    assert (name, after) == (trial_dir.name, trial_dir.parent.name)
+    steps.clear()
+    commit_from(source, trial_dir, provenance(1), sync=False)
+    assert steps == []
+
+
 def test_the_manifest_names_everything_and_its_origin(source, trial_dir, monkeypatch):
     monkeypatch.setattr(manifest, "HASH_LIMIT_BYTES", 1000)
     path = commit_from(source, trial_dir, provenance(0, loss=math.inf, nested={"a": 1}))
@@ -220,7 +244,7 @@ def test_a_commit_killed_at_any_step_leaves_nothing_incomplete_under_a_final_nam
     pytest.fail("the commit never got through")
 
 
-FAULTS = ("mkdir", "open", "write", "fsync", "rename", "symlink")
+FAULTS = ("mkdir", "open", "write", "fsync", "fdatasync", "rename", "symlink")
 
 
 @pytest.mark.parametrize("operation", FAULTS)

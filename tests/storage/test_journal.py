@@ -1,9 +1,13 @@
+import copy
 import errno
+import itertools
 import os
 import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tuner.errors import StorageError
 from tuner.storage import journal, layout
@@ -38,19 +42,19 @@ def test_what_is_written_is_read_in_order_with_sequence_and_epoch_in_front(tmp_p
 
 
 def test_nothing_is_on_the_disk_before_the_flush_and_all_of_it_after_one_write(tmp_path, faulty_disk):
-    disk = faulty_disk("write")
+    disk = faulty_disk()
     writer = Journal(tmp_path, sync="process", disk=disk)
-    before = disk.num_calls
+    before = disk.num_calls["write"]
     writer.append(body(1), body(2))
     writer.append(body(3))
     assert losses(tmp_path) == []
     assert (writer.last_sequence, writer.written_sequence) == (3, 0)
     writer.flush()
     assert losses(tmp_path) == [1.0, 2.0, 3.0]
-    assert disk.num_calls == before + 1
+    assert disk.num_calls["write"] == before + 1
     assert writer.written_sequence == 3
     writer.flush()
-    assert disk.num_calls == before + 1
+    assert disk.num_calls["write"] == before + 1
 
 
 def test_a_record_that_is_no_json_leaves_the_journal_as_it_was(tmp_path):
@@ -114,12 +118,12 @@ def test_strict_syncs_before_the_flush_returns_and_group_without_a_thread_when_t
 
 
 def test_process_never_syncs(tmp_path, faulty_disk):
-    disk = faulty_disk("sync")
+    disk = faulty_disk()
     with Journal(tmp_path, sync="process", disk=disk, segment_bytes=100) as writer:
         fill(writer, range(10))
         writer.sync()
         assert writer.synced_sequence == writer.written_sequence
-    assert disk.num_calls == 0
+    assert disk.num_calls["sync"] == disk.num_calls["sync_directory"] == 0
 
 
 def test_the_thread_syncs_what_was_flushed(tmp_path, faulty_disk, monkeypatch):
@@ -141,7 +145,7 @@ def test_the_thread_syncs_what_was_flushed(tmp_path, faulty_disk, monkeypatch):
 
 
 def test_a_failed_sync_of_the_thread_is_mended_at_the_next_flush(tmp_path, faulty_disk):
-    disk = faulty_disk("sync", {2})
+    disk = faulty_disk({"sync": {2}})
     condemned = threading.Event()
     genuine = disk.sync
 
@@ -165,7 +169,7 @@ OPERATIONS = ("make_directory", "create", "write", "truncate", "sync", "rename",
 
 
 def insist(action):
-    for _ in range(5):
+    for _ in range(100):
         try:
             return action()
         except StorageError:
@@ -180,7 +184,7 @@ def test_whichever_call_fails_nothing_is_lost_or_double(faulty_disk, memory_disk
     partial = {"partial_bytes": 30} if operation == "short write" else {}
     for first in range(1, 200):
         failing = range(first, first + num_faults)
-        disk = faulty_disk(operation.removeprefix("short "), failing, code=errno.ENOSPC, disk=memory_disk(), **partial)
+        disk = faulty_disk({operation.removeprefix("short "): failing}, code=errno.ENOSPC, disk=memory_disk(), **partial)
         write_through_faults(policy, disk)
         if not disk.num_faults:
             return
@@ -209,8 +213,56 @@ def write_through_faults(policy, disk):
     assert losses(experiment, disk=disk) == list(range(12))
 
 
+@pytest.mark.parametrize("policy", ["group", "strict"])
+@pytest.mark.parametrize("other", ["sync", "sync_directory", "create"])
+def test_a_failed_write_followed_by_another_fault_loses_and_doubles_nothing(faulty_disk, memory_disk, policy, other):
+    for write, second in itertools.product(range(2, 10), range(1, 10)):
+        write_through_faults(policy, faulty_disk({"write": {write}, other: {second}}, disk=memory_disk()))
+
+
+@given(
+    faults=st.dictionaries(st.sampled_from(OPERATIONS), st.sets(st.integers(1, 30), max_size=8)),
+    policy=st.sampled_from(SyncPolicy),
+    partial_bytes=st.sampled_from([0, 30]),
+)
+def test_faults_upon_faults_lose_and_double_nothing(faulty_disk, memory_disk, faults, policy, partial_bytes):
+    write_through_faults(policy, faulty_disk(faults, partial_bytes=partial_bytes, disk=memory_disk()))
+
+
+def test_a_short_write_is_cut_back_at_once_and_if_that_fails_before_the_next_write(tmp_path, faulty_disk):
+    disk = faulty_disk({"write": {2, 3}, "truncate": {2, 3}}, partial_bytes=30)
+    writer = Journal(tmp_path, has_syncer=False, disk=disk)
+    path = tmp_path / layout.JOURNAL / f"{1:020d}.log"
+    size_bytes = path.stat().st_size
+    writer.append(body(0))
+    for expected_bytes in (size_bytes, size_bytes + 30, size_bytes + 30):
+        with pytest.raises(StorageError):
+            writer.flush()
+        assert path.stat().st_size == expected_bytes
+    writer.close()
+    assert losses(tmp_path) == [0.0]
+
+
+@given(
+    faults=st.dictionaries(st.sampled_from(OPERATIONS), st.sets(st.integers(1, 30), max_size=8)),
+    partial_bytes=st.sampled_from([0, 30]),
+    chance=st.randoms(use_true_random=False),
+)
+def test_strict_loses_nothing_to_any_faults_and_a_power_cut_after_them(faulty_disk, memory_disk, faults, partial_bytes, chance):
+    experiment, memory = Path("/virtual"), memory_disk()
+    disk = faulty_disk(faults, partial_bytes=partial_bytes, disk=memory)
+    writer = insist(lambda: Journal(experiment, sync="strict", segment_bytes=300, disk=disk))
+    for number in range(12):
+        writer.append(body(number))
+        insist(writer.flush)
+        after = copy.deepcopy(memory)
+        after.power_cut(lambda most: chance.randint(0, most))
+        assert recover(experiment, disk=after).sequence == number + 1
+        assert losses(experiment, disk=after) == list(range(number + 1))
+
+
 def test_a_rotation_in_vain_is_made_up_for_before_anything_is_written(tmp_path, faulty_disk):
-    disk = faulty_disk("sync_directory", {2, 3})
+    disk = faulty_disk({"sync_directory": {3, 4}})
     writer = Journal(tmp_path, has_syncer=False, disk=disk)
     fill(writer, range(3))
     with pytest.raises(StorageError):
@@ -261,7 +313,7 @@ def test_an_interrupt_within_the_write_neither_loses_nor_doubles(tmp_path, fault
 
 def test_a_read_only_place_is_refused_at_once(tmp_path, faulty_disk):
     with pytest.raises(StorageError, match="no journal can be written"):
-        Journal(tmp_path, disk=faulty_disk("create", {1}, code=errno.EROFS))
+        Journal(tmp_path, disk=faulty_disk({"create": {1}}, code=errno.EROFS))
 
 
 def test_a_closed_journal_writes_no_more_and_may_be_closed_again(tmp_path):

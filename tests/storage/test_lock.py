@@ -1,5 +1,6 @@
 import errno
 import fcntl
+import multiprocessing
 import os
 import re
 import signal
@@ -43,6 +44,30 @@ def test_a_killed_owner_blocks_nobody(tmp_path):
     os.waitpid(child, 0)
     with ExperimentLock(tmp_path):
         assert read_owner(tmp_path).pid == os.getpid()
+
+
+def contend(experiment, barrier):
+    barrier.wait()
+    try:
+        ExperimentLock(experiment).acquire()
+    except ExperimentLocked:
+        code = 1
+    else:
+        code = 0
+    barrier.wait()
+    os._exit(code)
+
+
+def test_of_many_that_come_at_once_exactly_one_wins(tmp_path):
+    context = multiprocessing.get_context("fork")
+    for _ in range(10):
+        barrier = context.Barrier(4)
+        drivers = [context.Process(target=contend, args=(tmp_path, barrier)) for _ in range(4)]
+        for driver in drivers:
+            driver.start()
+        for driver in drivers:
+            driver.join()
+        assert sorted(driver.exitcode for driver in drivers) == [0, 1, 1, 1]
 
 
 def test_a_forked_child_does_not_keep_the_lock_when_its_parent_dies(tmp_path):

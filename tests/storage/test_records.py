@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from schedulers.decisions import Decision, Number, Reason
 from tuner.core.events import Event, Outcome, TurnEnded
+from tuner.core.retention import RetentionPolicy
+from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.errors import StorageError
 from tuner.storage import records, strict_json
@@ -30,6 +32,8 @@ BY_TYPE = {
     float: FLOATS,
     bool: st.booleans(),
     float | None: st.none() | FLOATS,
+    int | None: st.none() | st.integers(),
+    str | None: st.none() | st.text(max_size=8),
     Outcome: st.sampled_from(Outcome),
     Mapping[str, typing.Any]: mappings(JSON),
     Mapping[str, float]: mappings(FLOATS),
@@ -47,6 +51,9 @@ def instances(cls):
 for record in (Failure, CheckpointRecord, Reason):
     BY_TYPE[record] = instances(record)
     BY_TYPE[record | None] = st.none() | BY_TYPE[record]
+
+for settings in (RetentionPolicy, CheckpointPolicy, ExperimentSettings):
+    BY_TYPE[settings] = instances(settings)
 
 EVENTS = st.one_of([instances(event) for event in typing.get_args(Event)])
 DECISIONS = st.one_of([instances(decision) for decision in typing.get_args(Decision)])

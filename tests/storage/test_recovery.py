@@ -2,6 +2,7 @@ import random
 import shutil
 import tempfile
 import warnings
+import zlib
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,15 @@ def test_a_cut_or_exchanged_sealed_segment_is_damage(segmented):
             list(read(segmented))
 
 
+def test_a_sealed_segment_whose_last_record_is_another_is_damage(segmented):
+    paths = sorted((segmented / layout.JOURNAL).iterdir())
+    lines = paths[1].read_bytes().splitlines(keepends=True)
+    changed = segments.body_of(lines[-1][:-1]).replace(b'"a":1', b'"a":2')
+    paths[1].write_bytes(b"".join(lines[:-1]) + segments.line_of(changed))
+    with pytest.raises(DamagedJournal, match=f"{paths[2].name} is damaged at byte 0: it does not follow record"):
+        list(read(segmented))
+
+
 def test_segments_before_the_one_that_is_asked_for_are_not_opened(segmented):
     paths = sorted((segmented / layout.JOURNAL).iterdir())
     third = int(paths[2].stem)
@@ -221,6 +231,16 @@ def test_a_gap_or_an_earlier_driver_behind_a_later_one_is_damage(tmp_path):
                 reader(tmp_path)
 
 
+def test_a_segment_of_an_earlier_driver_behind_one_of_a_later_is_damage(tmp_path):
+    (tmp_path / layout.JOURNAL).mkdir()
+    record = b'{"q":1,"e":2,"k":"turn"}'
+    for first, previous, epoch in ((1, segments.START, 2), (2, segments.Tail(1, zlib.crc32(record), 2), 1)):
+        lines = segments.header_line(first, previous, epoch) + (segments.line_of(record) if first == 1 else b"")
+        segments.segment_path(tmp_path / layout.JOURNAL, first).write_bytes(lines)
+    with pytest.raises(DamagedJournal, match="driver 1 wrote behind driver 2"):
+        list(read(tmp_path))
+
+
 def test_a_segment_of_a_newer_version_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as future:
         future.setattr(segments, "FORMAT", 2)
@@ -240,7 +260,7 @@ def test_a_recovery_that_fails_can_be_repeated(experiment, faulty_disk, operatio
     path = last_segment(experiment)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(StorageError, match=r"cannot be (cut off|synced)"):
-        recover(experiment, disk=faulty_disk(operation, {1}))
+        recover(experiment, disk=faulty_disk({operation: {1}}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert recover(experiment).sequence == 199

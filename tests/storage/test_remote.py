@@ -153,6 +153,15 @@ def test_nested_readers_share_and_the_files_stay_until_the_outer_one_leaves(chec
         assert counter.read_bytes() == b"xx"
 
 
+def test_the_files_stay_until_the_last_reader_leaves_whoever_came_first(checkpoint):
+    first, second = checkpoint.as_directory(), checkpoint.as_directory()
+    first.__enter__()
+    with second as path:
+        first.__exit__(None, None, None)
+        assert Path(path, "config").exists()
+    assert left_over() == []
+
+
 def test_what_a_killed_reader_left_is_replaced(checkpoint, counter):
     child = os.fork()
     if not child:

@@ -71,14 +71,14 @@ def test_a_failed_write_raises_and_the_older_ones_stay(tmp_path, faulty_disk, op
     for sequence in (1, 2):
         write(tmp_path, {}, sequence)
     with pytest.raises(StorageError, match="injected"):
-        write(tmp_path, {}, 3, disk=faulty_disk(operation, {1}))
+        write(tmp_path, {}, 3, disk=faulty_disk({operation: {1}}))
     assert load_newest(tmp_path).last_sequence in (2, 3)
     assert not [name for name in names_in(tmp_path / layout.SNAPSHOT) if name.startswith(layout.STAGING_PREFIX)]
     assert Path(tmp_path / layout.SNAPSHOT / f"{2:020d}.json").exists()
 
 
 def test_one_that_cannot_be_removed_is_no_misfortune(tmp_path, faulty_disk, names_in):
-    disk = faulty_disk("remove", {1})
+    disk = faulty_disk({"remove": {1}})
     for sequence in range(1, 5):
         write(tmp_path, {}, sequence, disk=disk)
     assert disk.num_faults == 1

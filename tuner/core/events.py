@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .settings import ExperimentSettings
 from .trial import CheckpointRecord, Failure
 
 
@@ -146,10 +147,12 @@ class DriverRestarted:
     """A new driver has taken over from the journal: no worker of the old one is alive.
 
     Attributes:
+        settings: What holds from now on; the machine, for one, may be another.
         resume_unfinished: Whether trials that were not over, or only interrupted, go on from their latest checkpoints; else they end.
         resume_errored: Whether trials in ERROR are tried again likewise, with all their attempts left.
     """
 
+    settings: ExperimentSettings
     resume_unfinished: bool = True
     resume_errored: bool = False
 

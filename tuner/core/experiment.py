@@ -44,22 +44,28 @@ class Experiment:
 
     def __init__(self, settings: ExperimentSettings, scheduler: Scheduler, stopper: Stopper) -> None:
         """Create an experiment without trials."""
-        self.settings = settings
         self.roster = Roster(settings.capacity, settings.max_concurrent)
         self.best = Leaderboard(settings.metric, settings.mode)
-        self.stall = ""
         self._scheduler = scheduler
         self._stopper = stopper
-        self._keeper = CheckpointKeeper(settings.checkpoints)
         self._desk = SearchDesk(settings.max_trials)
-        self._patience = Patience(settings.report_timeout_s, settings.stop_grace_s)
         self._waiting: dict[str, Report] = {}
-        self._typical_request = settings.default_request
-        self._stopping: Intention | None = None
         self._now_s = 0.0
         self._commands: list[cmd.Command] = []
         self._notices: list[cmd.Notice] = []
         self._decisions: list[Decision] = []
+        self._begin_session(settings)
+
+    def _begin_session(self, settings: ExperimentSettings) -> None:
+        """Take over the settings that hold for one driver's life; no worker is alive."""
+        self.settings = settings
+        self.stall = ""
+        self.roster.resize(settings.capacity, settings.max_concurrent)
+        self._keeper = CheckpointKeeper(settings.checkpoints)
+        self._desk.resume(settings.max_trials)
+        self._patience = Patience(settings.report_timeout_s, settings.stop_grace_s)
+        self._typical_request = settings.default_request
+        self._stopping: Intention | None = None
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -143,15 +149,20 @@ class Experiment:
         self.roster.add(trial)
         self._notices.append(cmd.TrialAdded(trial))
         self._apply(self._scheduler.on_trial_add(trial))
-        misfit = self.roster.pool.misfit(trial.resources)
-        if event.failure or misfit:
-            trial.failures.append(event.failure or Failure("ResourcesUnavailable", misfit))
+        if trial.is_finished:
+            return
+        if failure := event.failure or self._misfit(trial):
+            trial.failures.append(failure)
             self._give_up(trial)
         elif self._stopping:
             self._end(trial, self._stopping.ending, self._stopping.reason)
-        elif not trial.is_finished:
+        else:
             self._typical_request = trial.resources
             self.roster.ready.push(trial)
+
+    def _misfit(self, trial: Trial) -> Failure | None:
+        misfit = self.roster.pool.misfit(trial.resources)
+        return Failure("ResourcesUnavailable", misfit) if misfit else None
 
     def _current(self, trial_id: str, attempt: int, move: WorkerMove) -> Trial | None:
         """Return the trial if this is its current attempt and the move is possible; what comes too late is dropped."""
@@ -173,7 +184,7 @@ class Experiment:
         flat = flatten(event.metrics)
         report = Report(trial, {**event.metrics, CONFIG: trial.config}, flat)
         self._waiting[trial.trial_id] = report
-        self._desk.is_postponed = False
+        self._desk.hear()
         trial.summarise(flat)
         self.best.consider(trial, flat)
         self._notices.append(cmd.ResultRecorded(trial, report.result, flat))
@@ -226,17 +237,19 @@ class Experiment:
                 self.roster.requeue(trial, move)
 
     def _on_driver_restarted(self, event: ev.DriverRestarted) -> None:
-        self._stopping = None
-        self._desk.resume()
         for trial in list(self.roster.live.values()):
             self._retire(trial)
             self.roster.requeue(trial, TrialMove.REQUEUE)
+        self._begin_session(event.settings)
         for trial in self.roster.trials:
             is_interrupted = trial.ending is Ending.INTERRUPTED
             if (is_interrupted and event.resume_unfinished) or (trial.status is Status.ERROR and event.resume_errored):
                 self.roster.revive(trial)
             elif not trial.is_finished and not event.resume_unfinished:
                 self._end(trial, Ending.INTERRUPTED, Reason("restore.resume_unfinished"))
+            if not trial.is_finished and (failure := self._misfit(trial)):
+                trial.failures.append(failure)
+                self._give_up(trial)
 
     def _retire(self, trial: Trial) -> None:
         """Let go of all that the trial's worker held."""
@@ -244,7 +257,7 @@ class Experiment:
         self.roster.retire(trial)
         self._patience.forget(trial.trial_id)
         self._delete(trial, self._keeper.release(trial))
-        self._desk.is_postponed = False
+        self._desk.hear()
 
     def _take_result(self, trial: Trial) -> None:
         """Make a result that will never be answered the trial's last one."""
@@ -261,6 +274,7 @@ class Experiment:
 
     def _give_up(self, trial: Trial) -> None:
         self.roster.fail(trial)
+        self._desk.hear()
         self._notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False))
         self._apply(self._scheduler.on_trial_error(trial))
         if self.settings.fail_fast:
@@ -268,6 +282,7 @@ class Experiment:
 
     def _end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
         self.roster.end(trial, ending, reason)
+        self._desk.hear()
         self._notices.append(cmd.TrialEnded(trial))
         self._apply(self._scheduler.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
 
@@ -380,13 +395,18 @@ class Experiment:
 
     def _conclude(self) -> None:
         """Where nothing can happen any more, say so and end what is left, so that no experiment ever waits for nothing."""
-        if self.roster.live or self.roster.ready or self._desk.num_outstanding:
-            return
-        if not self._desk.is_over:
+        for trial in list(self.roster.paused.values()):
+            if self._has_prospects():
+                return
+            self._intend(trial, Intention(Verdict.STOP, Ending.STOPPED_EARLY, Reason("idle")))
+            self._start_ready()
+        self._ask()
+        if not (self._has_prospects() or self._desk.is_over):
             self._desk.suspend()
             self.stall = "the searcher postponed its next suggestion although no trial is left to report"
-        for trial in list(self.roster.paused.values()):
-            self._intend(trial, Intention(Verdict.STOP, Ending.STOPPED_EARLY, Reason("idle")))
+
+    def _has_prospects(self) -> bool:
+        return bool(self.roster.live or self.roster.ready or self._desk.num_outstanding)
 
     def _keep(self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]) -> None:
         scored, superseded = self._keeper.add(trial, checkpoint, flat)

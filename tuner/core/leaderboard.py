@@ -27,7 +27,7 @@ class Leaderboard:
         """Create an empty board for a metric that is minimised or maximised."""
         self._metric = metric
         self._sign = -1.0 if mode == "max" else 1.0
-        self._leaders: list[tuple[float, str, Trial]] = []
+        self._leaders: list[tuple[float, Trial]] = []
         self.trial: Trial | None = None
         self.value = math.nan
         self.result: Mapping[str, Any] = {}
@@ -35,7 +35,7 @@ class Leaderboard:
     @property
     def leaders(self) -> Sequence[Trial]:
         """The best trials by their best result, best first, at most five."""
-        return tuple(trial for _, _, trial in self._leaders)
+        return tuple(trial for _, trial in self._leaders)
 
     def consider(self, trial: Trial, flat: Mapping[str, Any]) -> None:
         """Take in a flattened result; of equal values the earlier one stays ahead."""
@@ -51,10 +51,10 @@ class Leaderboard:
         # A trial's best value only ever improves, so the few best can be kept without looking at the others again.
         if len(self._leaders) == _NUM_LEADERS and cost >= self._leaders[-1][0]:
             return
-        standing = next((index for index, (_, _, leader) in enumerate(self._leaders) if leader is trial), None)
+        standing = next((index for index, (_, leader) in enumerate(self._leaders) if leader is trial), None)
         if standing is not None:
             if cost >= self._leaders[standing][0]:
                 return
             del self._leaders[standing]
-        bisect.insort(self._leaders, (cost, trial.trial_id, trial), key=lambda entry: entry[:2])
+        bisect.insort(self._leaders, (cost, trial), key=lambda entry: entry[0])
         del self._leaders[_NUM_LEADERS:]

@@ -20,7 +20,7 @@ worker is ABSENT, and so its slot is free and its checkpoint, if any, is committ
     PENDING ──start──▶ RUNNING ──end──▶ TERMINATED          ABSENT ─launch▶ STARTING ─begin▶ TRAINING ─report▶ WAITING
       ▲  │               │ │ └──fail──▶ ERROR                                                  ▲  ▲               │
       │  └─end, fail     │ └─pause─▶ PAUSED ─start▶ RUNNING                                    │  └────go on──────┤
-      └──retry, requeue──┘              └─end▶ TERMINATED                                    saved ◀─SAVING◀─save─┤
+      └──retry, requeue──┘              └─end, fail                                          saved ◀─SAVING◀─save─┤
       ▲                                                                                 STOPPING ◀──leave─────────┘
       └── revive ── TERMINATED, ERROR, by a restarted driver only
 
@@ -84,6 +84,7 @@ TRIAL_TABLE: dict[tuple[Status, TrialMove], Status] = {
     (Status.RUNNING, TrialMove.FAIL): Status.ERROR,
     (Status.PAUSED, TrialMove.START): Status.RUNNING,
     (Status.PAUSED, TrialMove.END): Status.TERMINATED,
+    (Status.PAUSED, TrialMove.FAIL): Status.ERROR,
     # Only a restarted driver takes up what was over, and only what was interrupted or is to be tried again.
     (Status.TERMINATED, TrialMove.REVIVE): Status.PENDING,
     (Status.ERROR, TrialMove.REVIVE): Status.PENDING,

@@ -31,7 +31,9 @@ class ReadyQueue:
         return (trial for group in self._groups.values() for _, trial in group if trial.trial_id in self._members)
 
     def push(self, trial: Trial) -> None:
-        """Append a trial."""
+        """Append a trial; one that waits already keeps its place."""
+        if trial.trial_id in self._members:
+            return
         shape = tuple(sorted(trial.resources.items()))
         self._num_pushed += 1
         self._members.add(trial.trial_id)

@@ -22,7 +22,7 @@ class ResourcePool:
         Args:
             capacity: Total amount by name; the number of GPUs is rounded down.
         """
-        self._total = {name: _units(amount) for name, amount in capacity.items()}
+        self._total = {name: _units(int(amount) if name == GPU else amount) for name, amount in capacity.items()}
         self._free = dict(self._total)
         self._devices = [_UNIT] * int(capacity.get(GPU, 0))
 

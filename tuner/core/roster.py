@@ -43,6 +43,11 @@ class Roster:
         self._max_concurrent = max_concurrent
         self._by_id: dict[str, Trial] = {}
 
+    def resize(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
+        """Take over other resources; no trial may hold any."""
+        self.pool = ResourcePool(capacity)
+        self._max_concurrent = max_concurrent
+
     def __getitem__(self, trial_id: str) -> Trial:
         """Return a trial by its id."""
         return self._by_id[trial_id]

@@ -17,6 +17,7 @@ class SearchDesk:
         self._num_asked = 0
         self._has_ended = False
         self._is_suspended = False
+        self._has_heard = False
         self.num_outstanding = 0
         self.is_postponed = False
 
@@ -40,20 +41,26 @@ class SearchDesk:
         first = self._num_asked
         self._num_asked += num
         self.num_outstanding += num
+        self._has_heard = False
         return [f"t{index:05d}" for index in range(first, first + num)]
+
+    def hear(self) -> None:
+        """Take note that something has happened that may change the searcher's mind."""
+        self._has_heard = True
+        self.is_postponed = False
 
     def answer(self) -> None:
         """Take note that a configuration has come."""
         self.num_outstanding -= 1
 
     def postpone(self) -> None:
-        """Take note that the searcher wants to see another result first.
+        """Take note that the searcher wants to see another result first, unless one has come since it was asked.
 
         The id is given out again, so all younger ids that are still outstanding have to be postponed as well.
         """
         self.num_outstanding -= 1
         self._num_asked -= 1
-        self.is_postponed = True
+        self.is_postponed = not self._has_heard
 
     def close(self) -> None:
         """Take note that the searcher has nothing more to propose."""
@@ -64,6 +71,13 @@ class SearchDesk:
         """Ask for nothing more in this session."""
         self._is_suspended = True
 
-    def resume(self) -> None:
-        """Ask again: another session has begun."""
+    def resume(self, max_trials: int | None) -> None:
+        """Ask again, for at most `max_trials` configurations in all: another session has begun.
+
+        What the last session asked for and has not got will never come, and its ids are given out again.
+        """
+        self._max_trials = max_trials
         self._is_suspended = False
+        self._num_asked -= self.num_outstanding
+        self.num_outstanding = 0
+        self.is_postponed = False

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from .retention import RetentionPolicy
 
@@ -56,3 +57,14 @@ class ExperimentSettings:
     stop_grace_s: float = 30.0
     report_timeout_s: float | None = None
     checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> ExperimentSettings:
+        """Return the settings that `as_fields` has described."""
+        policy = fields["checkpoints"]
+        retention = RetentionPolicy(**policy["retention"])
+        return cls(**{**fields, "checkpoints": CheckpointPolicy(**{**policy, "retention": retention})})

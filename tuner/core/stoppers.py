@@ -84,11 +84,11 @@ class MetricThresholdStopper(Stopper):
 
     @classmethod
     def _parse(cls, key: str, threshold: float | str) -> tuple[Callable[[float, float], bool], float]:
-        text = threshold.strip() if isinstance(threshold, str) else f">= {float(threshold)!r}"
-        sign = next((sign for sign in cls._COMPARISONS if text.startswith(sign)), "")
         try:
+            text = threshold.strip() if isinstance(threshold, str) else f">= {float(threshold)!r}"
+            sign = next((sign for sign in cls._COMPARISONS if text.startswith(sign)), "")
             return cls._COMPARISONS[sign], float(text[len(sign) :])
-        except (KeyError, ValueError):
+        except (KeyError, TypeError, ValueError):
             raise ValueError(
                 f"stop[{key!r}] must be a number (reached by an equal or larger value) or a comparison such as '<= 0.1', got {threshold!r}"
             ) from None

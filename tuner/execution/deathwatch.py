@@ -53,7 +53,10 @@ def die_with_owner(knell: int) -> int:
     """
     if not IS_LINUX:
         return knell
-    own = os.open(f"/proc/self/fd/{knell}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        own = os.open(f"/proc/self/fd/{knell}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:  # no /proc: the other bells have to do
+        return knell
     fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(own, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
@@ -80,7 +83,7 @@ def children() -> set[int]:
 def kill_child_and_group(pid: int) -> None:
     """Kill a child that has not been reaped, and the group that it leads, if it has come to that."""
     for kill in (os.kill, os.killpg):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
 
 

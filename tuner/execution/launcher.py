@@ -137,4 +137,5 @@ def _let_go() -> None:
     _launchers.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)

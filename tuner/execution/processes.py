@@ -85,6 +85,7 @@ class ProcessExecutor:
         if kill_grace_s <= 0:
             raise ValueError(f"kill_grace_s must be above 0, got {kill_grace_s}; it is a number of seconds")
         self._assign = assign
+        self._directory = str(Path.cwd())
         self._capacity = capacity
         self._grace_s = kill_grace_s
         self._method = "spawn" if start_method == "spawn" or sys.platform != "linux" else "fork"
@@ -112,6 +113,8 @@ class ProcessExecutor:
 
     def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
         """See `Executor`."""
+        if self._is_closed:
+            return
         for command in commands:
             match command:
                 case AnswerReport():
@@ -189,7 +192,7 @@ class ProcessExecutor:
         environ = worker_environment(assignment.resources, assignment.gpu_ids) | {
             "TUNER_TRIAL_ID": assignment.trial_id,
             "TUNER_TRIAL_DIR": directory,
-            "TUNE_ORIG_WORKING_DIR": str(Path.cwd()),
+            "TUNE_ORIG_WORKING_DIR": self._directory,
         }
         birth = Birth(directory, environ, assignment.seed, pickled(assignment))
         ours, theirs = socket.socketpair()
@@ -340,6 +343,7 @@ class ProcessExecutor:
         for worker in list(self._workers.values()):
             self._orphan(worker)
         if self._zygote_deaths >= _MAX_ZYGOTE_DEATHS:
+            self.shutdown(0.0)
             raise TunerError(f"the process that starts the trials died {self._zygote_deaths} times in a row, at last with exit code {code}")
         self._launcher = self._launch()
 

@@ -39,11 +39,12 @@ class SpareWorkers:
         return self._hatches.keys()
 
     def start(self, descriptor: int) -> int:
-        """Give the oldest spare a trial's descriptor; return its process id."""
-        pid = next(iter(self._hatches), None) or self._spawn()
-        with self._hatches.pop(pid) as hatch, contextlib.suppress(BrokenPipeError):  # whoever is dead will be reaped
-            socket.send_fds(hatch, [b"."], [descriptor])
-        return pid
+        """Give the oldest spare that is alive a trial's descriptor; return its process id."""
+        while True:
+            pid = next(iter(self._hatches), None) or self._spawn()
+            with self._hatches.pop(pid) as hatch, contextlib.suppress(BrokenPipeError):
+                socket.send_fds(hatch, [b"."], [descriptor])
+                return pid
 
     def prepare(self, num_running: int) -> None:
         """Spawn what is missing to one spare for each running worker, at least one."""
@@ -92,6 +93,7 @@ def _loaded(parcel: Parcel) -> Callable[[], Any]:
     """Load the trainable; if that fails, so will the trial, once there is one."""
     try:
         trainable = parcel.load()
+        worker.warm_up()
     except BaseException as error:  # noqa: BLE001  (the user's modules may even exit)
         return functools.partial(_fail, error)
     return lambda: trainable

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import logging
 import os
 import pickle
@@ -22,6 +23,7 @@ from typing import Any, Final, NoReturn
 from tuner.storage.layout import STDERR, STDOUT
 
 from . import deathwatch
+from .autofill import host
 from .devices import limit_threads
 from .failures import as_message, describe
 from .session import run_attempt
@@ -52,6 +54,13 @@ def _volunteer_for_oom() -> None:
         file = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(file, _OOM_SCORE)
         os.close(file)
+
+
+def warm_up() -> None:
+    """Do once, after the trainable is loaded, what each worker would otherwise do for itself."""
+    host()
+    if "numpy" in sys.modules:
+        importlib.import_module("numpy.random")
 
 
 def live(descriptor: int, load: Callable[[], Any]) -> NoReturn:

@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, final
 
 from . import deathwatch, worker
-from .autofill import host
 from .control import Kill, Start, encoded, receive_request
 from .devices import device_in_use
 from .parcel import Parcel, command
@@ -272,10 +271,10 @@ def _fork_workers(control: socket.socket, knell: int, parcel: Parcel, inherited:
         for descriptor in inherited:
             os.set_inheritable(descriptor, True)
         os.execv(sys.executable, command("tuner.execution.zygote", "spawn", *inherited))  # noqa: S606  (our own interpreter)
-    os.close(alarm)
+    if alarm != knell:
+        os.close(alarm)
     grace_s = parcel["kill_grace_s"]
     parcel.close()
-    host()  # looked up once for all workers
     gc.collect()
     gc.freeze()
     own_knell, holder = os.pipe()
@@ -294,6 +293,7 @@ def _load(parcel: Parcel) -> tuple[Any, str | None]:
     """Return the trainable, and what keeps this process from being forked with it."""
     try:
         trainable = parcel.load()
+        worker.warm_up()
     except BaseException as error:  # noqa: BLE001  (the user's modules may even exit)
         return None, f"it cannot be loaded there ({type(error).__name__}: {error})"
     for stream in (sys.stdout, sys.stderr):

@@ -255,6 +255,7 @@ def _publish(staging: Path, final_path: Path, *, sync: bool) -> None:
         return
     try:
         sync_file(final_path.parent)
+        sync_file(final_path.parent.parent)  # the trial's directory may be as new as the checkpoint
     except OSError:
         # Its name may or may not survive a power cut, and nobody will be told of it: better that it is gone.
         with suppress(OSError):

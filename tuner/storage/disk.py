@@ -84,7 +84,8 @@ class LocalDisk:
 
     def sync(self, descriptor: int) -> None:
         """See `Disk.sync`."""
-        os.fdatasync(descriptor)
+        # macOS has no fdatasync.
+        (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(descriptor)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """See `Disk.truncate`."""

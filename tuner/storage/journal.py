@@ -126,6 +126,8 @@ class Journal:
         self._file_lock = threading.Lock()
         try:
             disk.make_directory(self._directory)
+            if self.policy is not SyncPolicy.PROCESS:
+                disk.sync_directory(self._directory.parent)
             self._segment = self._new_segment(tail)
         except OSError as cause:
             raise StorageError(f"no journal can be written in {self._directory}: {cause}") from cause
@@ -235,10 +237,7 @@ class Journal:
             StorageError: If the disk refuses; the next `flush` tries again.
         """
         started_s = time.perf_counter()
-        # A segment that was begun in vain may lie there, and what the old one gets behind that would not be read.
-        self._is_rotation_due = True
         try:
-            self._mend()
             self._begin_segment()
         except OSError as cause:
             raise StorageError(f"no new segment can be begun in {self._directory}: {cause}") from cause
@@ -274,6 +273,8 @@ class Journal:
         return Segment(self._directory, first, header + lines, self._disk, sync=self.policy is not SyncPolicy.PROCESS)
 
     def _begin_segment(self) -> None:
+        # A segment that was begun in vain may lie there; what is written before another takes its place would not be read.
+        self._is_rotation_due = True
         # The old one is synced before anything stands in the new one: what a power cut leaves is a prefix.
         self._sync_or_replace()
         segment = self._new_segment(self._written)

@@ -28,6 +28,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
+from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.errors import StorageError
 
@@ -90,8 +91,9 @@ def _fields(event: Event) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case fo
             return {"k": "save_failed", "id": trial_id, "a": attempt, "failure": _failure_fields(failure)}
         case StopRequested(rule, is_urgent):
             return {"k": "stop_requested", "rule": rule, "is_urgent": is_urgent}
-        case DriverRestarted():
-            return {"k": "restarted"}
+        case DriverRestarted(settings, resume_unfinished, resume_errored):
+            resume = {"resume_unfinished": resume_unfinished, "resume_errored": resume_errored}
+            return {"k": "restarted", "settings": settings.as_fields(), **resume}
         case _:
             assert_never(event)
 
@@ -215,5 +217,7 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "saved": lambda body: CheckpointSaved(body["id"], body["a"], CheckpointRecord(**body["c"])),
     "save_failed": _checkpoint_failed,
     "stop_requested": lambda body: StopRequested(body["rule"], body["is_urgent"]),
-    "restarted": lambda _: DriverRestarted(),
+    "restarted": lambda body: DriverRestarted(
+        ExperimentSettings.from_fields(body["settings"]), body["resume_unfinished"], body["resume_errored"]
+    ),
 }

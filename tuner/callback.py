@@ -1,0 +1,7 @@
+"""Ray Tune's import path of the hooks: ``from tuner.callback import Callback``."""
+
+from __future__ import annotations
+
+from .loggers import Callback
+
+__all__ = ["Callback"]

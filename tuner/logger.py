@@ -1,0 +1,7 @@
+"""Ray Tune's import path of the loggers: ``from tuner.logger import LoggerCallback``."""
+
+from __future__ import annotations
+
+from .loggers import CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
+
+__all__ = ["CSVLoggerCallback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"]

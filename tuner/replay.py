@@ -1,0 +1,105 @@
+"""Rebuilds an experiment from its journal."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner.core.commands import AskSearcher
+from tuner.core.events import Event, SearchEnded, SuggestionPostponed, TrialSuggested
+from tuner.core.experiment import Experiment
+from tuner.errors import StorageError
+from tuner.storage import journal, records, strict_json
+from tuner.storage.layout import trial_directory
+
+from .proposer import Proposer
+
+_log = logging.getLogger("tuner")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Where an object lay in memory, which its ``repr`` may tell, differs from process to process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Where a journal leaves an experiment.
+
+    Attributes:
+        elapsed_s: Its running time so far.
+        unanswered: Trials whose configurations the searcher was asked for and whose answer was not written down any more.
+    """
+
+    elapsed_s: float
+    unanswered: list[str]
+
+
+def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Replayed:
+    """Fold the journal into a fresh experiment, and let the searcher live through it again.
+
+    Nothing is started and nothing deleted, and callbacks hear of nothing: what the journal tells has happened.
+
+    Args:
+        directory: The experiment's directory, whose journal has been recovered.
+        experiment: An experiment without trials, with the settings it was declared with.
+        proposer: The desk of a fresh searcher.
+
+    Raises:
+        StorageError: If a configuration cannot be rebuilt, or the scheduler decides otherwise than it did.
+        DamagedJournal: If the journal does not verify.
+    """
+    unanswered: dict[str, None] = {}
+    elapsed_s = 0.0
+    for body in journal.read(directory):
+        if not records.is_event(body):
+            continue
+        event, elapsed_s, decided = records.decode(body)
+        event = _relived(event, proposer, unanswered)
+        outcome = experiment.handle(event, elapsed_s)
+        if tuple(outcome.decisions) != tuple(decided):
+            raise StorageError(
+                f"record {body['q']} of the journal in {str(directory)!r} tells other decisions than the scheduler takes now: "
+                f"{list(decided)} then, {list(outcome.decisions)} now; restore with the scheduler that the experiment was run with"
+            )
+        for notice in outcome.notices:
+            notice.trial.local_path = str(trial_directory(directory, notice.trial.trial_id))
+            proposer.tell(notice)
+        unanswered.update((command.trial_id, None) for command in outcome.commands if isinstance(command, AskSearcher))
+    return Replayed(elapsed_s, list(unanswered))
+
+
+def _relived(event: Event, proposer: Proposer, unanswered: dict[str, None]) -> Event:
+    """Let the searcher answer again, and prefer its own configuration: it holds the objects that JSON could only describe."""
+    if isinstance(event, SearchEnded) and unanswered:
+        unanswered.pop(next(iter(unanswered)))
+    if not isinstance(event, TrialSuggested | SuggestionPostponed):
+        return event
+    unanswered.pop(event.trial_id, None)
+    [answer] = proposer.ask([event.trial_id])
+    if not isinstance(event, TrialSuggested):
+        return event
+    if isinstance(answer, TrialSuggested) and _text(answer.config) == _text(event.config):
+        return replace(event, config=answer.config)
+    if _has_opaque(event.config):
+        raise StorageError(
+            f"the configuration of trial {event.trial_id} holds objects that were not stored, and the searcher proposes another one now; "
+            "restore with the param_space and the searcher that the experiment was run with"
+        )
+    _log.warning("the searcher proposes another configuration for trial %s than it did; the recorded one is kept", event.trial_id)
+    return event
+
+
+def _text(config: object) -> str:
+    return _ADDRESS.sub("", strict_json.dumps(config, strict_json.opaque))
+
+
+def _has_opaque(value: object) -> bool:
+    match value:
+        case strict_json.Opaque():
+            return True
+        case dict():
+            return any(map(_has_opaque, value.values()))
+        case list():
+            return any(map(_has_opaque, value))
+        case _:
+            return False

@@ -1,0 +1,51 @@
+"""Ray Tune's import path of the keys of a result: ``from tuner.result import SHOULD_CHECKPOINT, TRAINING_ITERATION``."""
+
+from __future__ import annotations
+
+from .core.result import (
+    CHECKPOINT_DIR_NAME,
+    CONFIG,
+    DATE,
+    DEFAULT_METRIC,
+    DONE,
+    EPISODES_THIS_ITER,
+    EPISODES_TOTAL,
+    EXPERIMENT_TAG,
+    HOSTNAME,
+    ITERATIONS_SINCE_RESTORE,
+    NODE_IP,
+    PID,
+    SHOULD_CHECKPOINT,
+    TIME_SINCE_RESTORE,
+    TIME_THIS_ITER_S,
+    TIME_TOTAL_S,
+    TIMESTAMP,
+    TIMESTEPS_THIS_ITER,
+    TIMESTEPS_TOTAL,
+    TRAINING_ITERATION,
+    TRIAL_ID,
+)
+
+__all__ = [
+    "CHECKPOINT_DIR_NAME",
+    "CONFIG",
+    "DATE",
+    "DEFAULT_METRIC",
+    "DONE",
+    "EPISODES_THIS_ITER",
+    "EPISODES_TOTAL",
+    "EXPERIMENT_TAG",
+    "HOSTNAME",
+    "ITERATIONS_SINCE_RESTORE",
+    "NODE_IP",
+    "PID",
+    "SHOULD_CHECKPOINT",
+    "TIMESTAMP",
+    "TIMESTEPS_THIS_ITER",
+    "TIMESTEPS_TOTAL",
+    "TIME_SINCE_RESTORE",
+    "TIME_THIS_ITER_S",
+    "TIME_TOTAL_S",
+    "TRAINING_ITERATION",
+    "TRIAL_ID",
+]
