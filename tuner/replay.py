@@ -17,6 +17,7 @@ from tuner.storage.layout import trial_directory
 from .proposer import Proposer
 
 _log = logging.getLogger("tuner")
+_RECENT_S = 10.0
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """Where an object lay in memory, which its ``repr`` may tell, differs from process to process."""
 
@@ -28,10 +29,12 @@ class Replayed:
     Attributes:
         elapsed_s: Its running time so far.
         unanswered: Trials whose configurations the searcher was asked for and whose answer was not written down any more.
+        recent: Trials of which something happened shortly before the end, so that the files written behind the journal may lack it.
     """
 
     elapsed_s: float
     unanswered: list[str]
+    recent: list[str]
 
 
 def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Replayed:
@@ -49,6 +52,7 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
         DamagedJournal: If the journal does not verify.
     """
     unanswered: dict[str, None] = {}
+    heard_of_s: dict[str, float] = {}
     elapsed_s = 0.0
     for body in journal.read(directory):
         if not records.is_event(body):
@@ -63,9 +67,11 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
             )
         for notice in outcome.notices:
             notice.trial.local_path = str(trial_directory(directory, notice.trial.trial_id))
+            heard_of_s[notice.trial.trial_id] = elapsed_s
             proposer.tell(notice)
         unanswered.update((command.trial_id, None) for command in outcome.commands if isinstance(command, AskSearcher))
-    return Replayed(elapsed_s, list(unanswered))
+    recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - _RECENT_S]
+    return Replayed(elapsed_s, list(unanswered), recent)
 
 
 def _relived(event: Event, proposer: Proposer, unanswered: dict[str, None]) -> Event:

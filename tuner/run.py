@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schedulers.decisions import Decision
+from tuner.analysis.rows import JournalRows
 from tuner.core.commands import StartWorker
 from tuner.core.events import DriverRestarted, Event
 from tuner.core.experiment import Experiment
@@ -22,7 +23,7 @@ from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.messages import Assignment
 from tuner.execution.processes import ProcessExecutor
-from tuner.loggers import Console, ErrorLog, default_loggers
+from tuner.loggers import Callback, Console, ErrorLog, TrialFileLogger, default_loggers
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import layout, records
 from tuner.storage.cleaner import CheckpointCleaner
@@ -137,6 +138,7 @@ class Run:
         self._plan = plan
         self._directory = directory
         self._resumption = resumption
+        self._callbacks = _callbacks(plan)
 
     def execute(self) -> Finished:
         """Run the experiment to its end."""
@@ -159,7 +161,9 @@ class Run:
         experiment, past, settings = stage.experiment, stage.past, stage.settings
         plan, directory = self._plan, self._directory
         console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
-        observers = Observers(stage.proposer, self._callbacks(console), experiment.trials, directory, settings.metric)
+        observers = Observers(
+            stage.proposer, CallbackList([*self._callbacks, ErrorLog(), console]), experiment.trials, directory, settings.metric
+        )
         deleter = self._deleter(cleaner)
         driver = Driver(experiment, stage.executor, log, stage.proposer, observers, deleter, elapsed_s=past.elapsed_s)
         observers.begin_experiment(
@@ -169,6 +173,7 @@ class Run:
             mode=settings.mode,
             space=plan.space,
         )
+        self._mend_logs(stage)
         first = [self._resumption.event(settings)] if self._resumption else []
         try:
             with Interrupts(driver.request_stop) as interrupts:
@@ -182,10 +187,13 @@ class Run:
             console.print_notice(f"interrupted by {interrupts.received.name}; continue with\n    {restore_line(directory, plan)}")
         return Finished(directory, experiment.trials, interrupts.received)
 
-    def _callbacks(self, console: Console) -> CallbackList:
-        own = list(self._plan.run.callbacks or ())
-        loggers = [] if os.environ.get("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS") == "1" else default_loggers(own)
-        return CallbackList([*own, *loggers, ErrorLog(), console])
+    def _mend_logs(self, stage: _Stage) -> None:
+        """Write the log files anew whose last rows a killed driver may have left out; the journal has them all."""
+        rows = JournalRows(self._directory)
+        for logger in self._callbacks:
+            if isinstance(logger, TrialFileLogger):
+                for trial_id in stage.past.recent:
+                    logger.rewrite(stage.experiment.roster[trial_id], rows.of(trial_id))
 
     def _deleter(self, cleaner: CheckpointCleaner) -> Callable[[str, CheckpointRecord], None]:
         def delete(trial_id: str, checkpoint: CheckpointRecord) -> None:
@@ -214,6 +222,12 @@ class _Shutdown:
     def close(self) -> None:
         """Kill what still runs."""
         self.executor.shutdown(_SHUTDOWN_S)
+
+
+def _callbacks(plan: Plan) -> list[Callback]:
+    own = list(plan.run.callbacks or ())
+    is_bare = os.environ.get("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS") == "1"
+    return own if is_bare else [*own, *default_loggers(own)]
 
 
 def restore_line(directory: Path, plan: Plan) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import logging
+import sys
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -37,12 +38,33 @@ def ship(trainable: Any) -> bytes:
         0.2
     """
     try:
-        data: bytes = cloudpickle.dumps(trainable)
+        data = _pickled(trainable)
     except Exception as error:
         raise TrainableNotPicklable(_explanation(trainable, error)) from error
     if len(data) > HUGE_BYTES:
         _log.warning("%s", _warning(trainable, len(data)))
     return data
+
+
+def _pickled(trainable: Any) -> bytes:
+    module = sys.modules.get(getattr(trainable, "__module__", None) or "")
+    if module is None or _is_importable(module.__name__):
+        return bytes(cloudpickle.dumps(trainable))
+    # E.g. a test module that was imported by its path: it is known under a name that leads nowhere.
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(trainable))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_importable(name: str) -> bool:
+    """Return whether a process that has not yet imported the module would find it; ``__main__`` is taken by value anyway."""
+    parent = name.rpartition(".")[0]
+    if name == "__main__" or (parent and not _is_importable(parent)):
+        return name == "__main__"
+    path = getattr(sys.modules.get(parent), "__path__", None)
+    return any(finder.find_spec(name, path) for finder in sys.meta_path)
 
 
 def _explanation(trainable: Any, error: Exception) -> str:

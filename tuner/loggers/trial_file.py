@@ -208,7 +208,7 @@ class TrialFileLogger(LoggerCallback):
     def _row(self, result: dict[str, Any]) -> Row:
         # Loggers that share a writer hear of a result one right after the other: the first makes the row for all of them.
         source, row = self._writer.latest
-        if source is not result:
+        if source is not result or not isinstance(row, Row):
             row = Row(result, time.time())
             self._writer.latest = (result, row)
         return row

@@ -1,0 +1,331 @@
+"""Every mistake has its own message, and is found before anything has been started."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from schedulers import ASHAScheduler
+from searchers import BasicVariantGenerator
+from tuner import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, Trainable, TuneConfig, Tuner
+from tuner.errors import ExperimentExists, StorageError, TrainableNotPicklable
+
+
+def train(config):
+    tune.report({"loss": 1.0, "val": {"accuracy": 0.5}})
+
+
+class WithoutStep(Trainable):
+    pass
+
+
+class NoTrainable:
+    def step(self):
+        return {}
+
+
+async def asynchronous(config):
+    pass
+
+
+def two_arguments(config_one, config_two):
+    pass
+
+
+def needs_data(config, data):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("trainable", "message"),
+    [
+        (lambda: None, r"lambda\(\) cannot be called with \(config\)"),
+        (needs_data, r"needs_data\(config, data\) cannot be called with \(config\): .*'data'; see with_parameters"),
+        (two_arguments, "must take the configuration as an argument config"),
+        (asynchronous, "asynchronous is asynchronous, and training blocks; .*asyncio.run"),
+        (WithoutStep, "WithoutStep must implement step"),
+        (NoTrainable, "must derive from Trainable, got NoTrainable"),
+        (3, "trainable must be a function of the configuration or a subclass of Trainable, got 3"),
+        (None, "trainable must be a function of the configuration or a subclass of Trainable, got None"),
+    ],
+)
+def test_what_cannot_be_trained(trainable, message):
+    with pytest.raises(TypeError, match=message):
+        Tuner(trainable)
+
+
+def test_an_unknown_registered_name_is_answered_with_the_closest():
+    tune.register_trainable("train_digits", train)
+    with pytest.raises(ValueError, match="no trainable is registered as 'train_digit'; did you mean 'train_digits'"):
+        Tuner("train_digit")
+
+
+@pytest.mark.parametrize("space", [["lr"], "lr", 3, {("lr",)}])
+def test_a_space_that_is_no_dictionary(space):
+    with pytest.raises(TypeError, match="param_space must be a dictionary of parameter names to values or domains, got"):
+        Tuner(train, param_space=space)
+
+
+@pytest.mark.parametrize(("options", "name"), [({"tune_config": RunConfig()}, "TuneConfig"), ({"run_config": TuneConfig()}, "RunConfig")])
+def test_configurations_that_are_mixed_up(options, name):
+    with pytest.raises(TypeError, match=f"must be a {name}, got "):
+        Tuner(train, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "minimum"}, "mode must be 'min' or 'max', got 'minimum'"),
+        ({"mode": "Max"}, "mode must be 'min' or 'max', got 'Max'"),
+        ({"num_samples": -2}, "num_samples must be at least 1, or -1 for endless, got -2"),
+        ({"num_samples": 0}, "num_samples must be at least 1, or -1 for endless, got 0"),
+        ({"max_concurrent_trials": -1}, "max_concurrent_trials must be at least 1, or None for no limit, got -1"),
+        ({"time_budget_s": 0}, "time_budget_s must be a positive number of seconds or a timedelta, got 0"),
+    ],
+)
+def test_settings_of_the_search_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        TuneConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": 3}, "metric must be the name of a reported value, got 3"),
+        ({"num_samples": 2.5}, "num_samples must be a whole number, got 2.5"),
+        ({"num_samples": "4"}, "num_samples must be a whole number, got '4'"),
+        ({"scheduler": "asha"}, "scheduler must be a Scheduler, got 'asha'"),
+        ({"search_alg": ASHAScheduler()}, "search_alg must be a Searcher, got "),
+        ({"time_budget_s": "1h"}, "time_budget_s must be a positive number of seconds or a timedelta, got '1h'"),
+        ({"max_concurrent_trials": "2"}, "max_concurrent_trials must be a whole number or None, got '2'"),
+    ],
+)
+def test_settings_of_the_search_of_the_wrong_type(options, message):
+    with pytest.raises(TypeError, match=message):
+        TuneConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_to_keep": 0}, "num_to_keep must be at least 1, or None to keep all, got 0"),
+        ({"checkpoint_score_order": "best"}, "checkpoint_score_order must be 'max' or 'min', got 'best'"),
+        ({"checkpoint_frequency": -1}, r"checkpoint_frequency must be at least 0 \(0 is off\), got -1"),
+    ],
+)
+def test_settings_of_checkpoints(options, message):
+    with pytest.raises(ValueError, match=message):
+        CheckpointConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_failures": -2}, "max_failures must be at least 0, or -1 for endless retries, got -2"),
+        ({"max_failures": 1, "fail_fast": True}, "fail_fast needs max_failures=0, got max_failures=1"),
+        ({"fail_fast": "yes"}, "fail_fast must be True, False or 'raise', got 'yes'"),
+        ({"report_timeout_s": 0}, "report_timeout_s must be a positive number of seconds or None, got 0"),
+        ({"stop_grace_s": -1}, "stop_grace_s must be at least 0 seconds, got -1"),
+    ],
+)
+def test_settings_of_failures(options, message):
+    with pytest.raises(ValueError, match=message):
+        FailureConfig(**options)
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", ".hidden", "with space", "x" * 101])
+def test_a_name_that_is_no_directory_name(name):
+    with pytest.raises(ValueError, match="name must be 1 to 100 letters, digits"):
+        RunConfig(name=name)
+
+
+@pytest.mark.parametrize(
+    ("stop", "kind", "message"),
+    [
+        (3, TypeError, r"stop must be a dict, a function \(trial_id, result\) -> bool, a Stopper or a list of Stoppers, got 3"),
+        ({"loss": "small"}, ValueError, r"stop\['loss'\] must be a number .* got 'small'"),
+        ({"loss": None}, ValueError, r"stop\['loss'\] must be a number .* got None"),
+        ({"loss": [1]}, ValueError, r"stop\['loss'\] must be a number .* got \[1\]"),
+        ([{"loss": 1}], TypeError, "stop must be a dict, "),
+        (tune.MaximumIterationStopper, TypeError, "stop must be a dict, "),
+    ],
+)
+def test_a_stop_criterion_that_is_none(stop, kind, message):
+    with pytest.raises(kind, match=message):
+        RunConfig(stop=stop)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"storage_path": "s3://bucket/runs"}, ValueError, "storage_path must be a directory on a mounted file system, got 's3://bucket"),
+        ({"callbacks": [print]}, TypeError, "callbacks must be instances of tuner.Callback, got <built-in function print>"),
+        ({"callbacks": [tune.Callback]}, TypeError, "callbacks must be instances of tuner.Callback, got <class"),
+        ({"verbose": 7}, ValueError, r"verbose must be 0 \(silent\), 1 or 2, got 7"),
+        ({"checkpoint_config": {"num_to_keep": 1}}, TypeError, "checkpoint_config must be a CheckpointConfig, got {'num_to_keep': 1}"),
+        ({"executor": "ray"}, ValueError, "executor must be one of process, inline, got 'ray'"),
+    ],
+)
+def test_settings_of_the_run(options, kind, message):
+    with pytest.raises(kind, match=message):
+        RunConfig(**options)
+
+
+# What only shows when things are put together, still before any trial.
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"scheduler": ASHAScheduler(metric="accuracy", mode="max")},
+        {"search_alg": BasicVariantGenerator(), "scheduler": ASHAScheduler(metric="loss", mode="min")},
+    ],
+)
+def test_a_metric_that_is_named_twice(build, part):
+    with pytest.raises(ValueError, match="metric and mode must be given once, got metric='loss', mode='min' in TuneConfig and .*ASHA"):
+        build(train, tune={"metric": "loss", "mode": "min", **part})
+
+
+@pytest.mark.parametrize("options", [{"metric": "loss"}, {"mode": "min"}, {}])
+def test_a_scheduler_without_metric_or_mode(build, tmp_path, options):
+    with pytest.raises(ValueError, match=r"(metric|mode) must be .*TuneConfig"):
+        build(train, tune={"scheduler": ASHAScheduler(), **options}).fit()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [{"checkpoint_frequency": 2}, {"checkpoint_at_end": True}])
+def test_periodic_checkpoints_of_a_function(build, options):
+    with pytest.raises(ValueError, match="does not apply to a function trainable; report a checkpoint where one is due"):
+        build(train, checkpoint_config=CheckpointConfig(**options))
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [({"cpu": 100}, "ask for less cpu, or give RunConfig"), ({"cpu": 1, "licence": 1}, "ask for less licence, or give RunConfig")],
+)
+def test_a_request_that_can_never_be_met(build, tmp_path, request_, message):
+    with pytest.raises(ValueError, match=message):
+        build(tune.with_resources(train, request_), resources={"cpu": 2, "gpu": 0}).fit()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_request_for_part_of_a_second_gpu():
+    with pytest.raises(ValueError, match=r"gpu must be at most 1 or a whole number, got 1.5; only one GPU can be shared by fractions"):
+        tune.with_resources(train, {"gpu": 1.5})
+
+
+def test_a_request_for_nothing_needs_another_limit(build):
+    with pytest.raises(ValueError, match="ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials"):
+        build(tune.with_resources(train, {"cpu": 0})).fit()
+
+
+def test_what_cannot_be_carried_to_a_worker_names_the_variable(build, tmp_path):
+    guard = threading.Lock()
+    settings = {"io": {"guard": guard}}
+
+    def locked(config):
+        return settings["io"]["guard"]
+
+    with pytest.raises(TrainableNotPicklable, match=r"locked captures .*settings.*\['guard'\].* \(_thread.lock\)"):
+        build(locked).fit()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_storage_where_a_file_is_in_the_way(build, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StorageError, match=r"storage_path '.*file' cannot be written to: .*; give another one in RunConfig"):
+        build(train, storage_path=tmp_path / "file").fit()
+    with pytest.raises(StorageError, match=r"storage_path '.*file/below' cannot be written to"):
+        build(train, storage_path=tmp_path / "file" / "below").fit()
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_storage_where_the_system_lets_nobody_write(build):
+    with pytest.raises(StorageError, match=r"storage_path '/proc/tuner' cannot be written to"):
+        build(train, storage_path="/proc/tuner").fit()
+
+
+def test_a_file_in_the_place_of_the_experiment(build, tmp_path):
+    (tmp_path / "experiment").write_text("mine")
+    with pytest.raises(StorageError, match="experiment"):
+        build(train).fit()
+    assert (tmp_path / "experiment").read_text() == "mine"
+
+
+def test_the_name_of_an_experiment_that_exists(build, fit, tmp_path):
+    fit(train)
+    before = (tmp_path / "experiment" / "t00000" / "result.json").read_bytes()
+    message = r"already holds an experiment; continue it with Tuner.restore\(.*\), choose another name, or delete it"
+    with pytest.raises(ExperimentExists, match=message):
+        build(train).fit()
+    assert (tmp_path / "experiment" / "t00000" / "result.json").read_bytes() == before
+
+
+# What only a trial can show: it fails alone, and says why.
+
+
+def test_a_metric_that_trials_never_report_is_told_once_with_those_they_have(fit, caplog):
+    results = fit(train, tune={"metric": "val/acuracy", "mode": "max", "num_samples": 3})
+    told = [record.getMessage() for record in caplog.records if "val/acuracy" in record.getMessage()]
+    assert len(told) == 1
+    assert "reported no metric 'val/acuracy'" in told[0]
+    assert "loss" in told[0]
+    assert "val/accuracy" in told[0]
+    with pytest.raises(RuntimeError, match="got 'val/acuracy'; did you mean 'val/accuracy'"):
+        results.get_best_result()
+
+
+def test_asking_for_the_best_by_an_unknown_metric_or_mode(fit):
+    results = fit(train, tune={"metric": "loss", "mode": "min", "num_samples": 2})
+    with pytest.raises(ValueError, match="metric must be one that a trial reported as a number, got 'los'; did you mean 'loss'"):
+        results.get_best_result(metric="los", mode="min")
+    with pytest.raises(ValueError, match="mode must be 'min' or 'max', got 'minimum'; did you mean 'min'"):
+        results.get_best_result(mode="minimum")
+    with pytest.raises(ValueError, match="metric must be one that a trial reported"):
+        results.get_dataframe(filter_metric="accuracy", filter_mode="max")
+
+
+def test_results_without_any_metric_named(fit):
+    results = fit(train, tune={"num_samples": 2})
+    with pytest.raises(ValueError, match=r"metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig"):
+        results.get_best_result()
+
+
+def test_a_checkpoint_that_does_not_exist_fails_its_trial_and_is_named(fit):
+    def train(config):
+        tune.report({"loss": 1}, checkpoint=Checkpoint.from_directory("/nowhere/at/all"))
+
+    (result,) = fit(train)
+    assert result.status == "ERROR"
+    assert "checkpoint directory '/nowhere/at/all' does not exist; write the files before reporting them" in str(result.error)
+    assert "/nowhere/at/all" in Path(result.path, "error.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        (3, "metrics must be a dict"),
+        ({"training_iteration": 7}, "training_iteration"),
+        ({"a": {"b": 1}, "a/b": 2}, "a/b"),
+    ],
+)
+def test_metrics_that_cannot_be_reported_fail_their_trial(fit, metrics, message):
+    def train(config):
+        tune.report(metrics)
+
+    (result,) = fit(train, failure={"max_failures": 0})
+    assert result.status == "ERROR"
+    assert message in str(result.error)
+
+
+def test_a_request_that_depends_on_the_configuration_fails_the_trials_that_ask_too_much(fit):
+    greedy = tune.with_resources(train, lambda config: {"cpu": config["cpus"]})
+    results = fit(greedy, {"cpus": tune.grid_search([1, 50, 2])}, resources={"cpu": 2})
+    assert [str(result.status) for result in results] == ["TERMINATED", "ERROR", "TERMINATED"]
+    assert "asks for {'cpu': 50.0}" in str(results[1].error)
+
+
+def test_results_before_the_experiment_was_run(build):
+    with pytest.raises(RuntimeError, match="the experiment has not been run yet; call fit\\(\\) first"):
+        build(train).get_results()

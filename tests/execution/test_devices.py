@@ -1,0 +1,95 @@
+"""A worker gets its share of the machine and sees nothing of the rest."""
+
+import sys
+import types
+
+import joblib
+import pytest
+
+from tuner.execution import devices
+from tuner.execution.devices import (
+    THREAD_VARIABLES,
+    device_in_use,
+    limit_threads,
+    loading_environment,
+    machine_capacity,
+    visible_gpus,
+    worker_environment,
+)
+
+
+@pytest.fixture(autouse=True)
+def machine_without_gpus(monkeypatch, tmp_path):
+    monkeypatch.setattr(devices, "_NVIDIA_DRIVER", tmp_path / "gpus")
+    return tmp_path / "gpus"
+
+
+def test_given_amounts_are_taken_and_the_others_found():
+    capacity = machine_capacity({"cpu": 64, "license": 2})
+    assert capacity == {"cpu": 64, "gpu": 0, "license": 2}
+
+
+def test_processors_are_those_that_this_process_may_use():
+    assert machine_capacity()["cpu"] == joblib.cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("listed", "seen"),
+    [("2,3", ("2", "3")), ("", ()), ("-1", ()), ("GPU-5f, MIG-7", ("GPU-5f", "MIG-7")), ("0,-1,1", ("0",)), ("NoDevFiles", ())],
+)
+def test_listed_gpus_are_those_that_cuda_would_see(listed, seen):
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": listed}) == seen
+
+
+def test_without_a_list_all_gpus_of_the_driver_are_seen(machine_without_gpus):
+    for name in ("0000:01:00.0", "0000:02:00.0"):
+        (machine_without_gpus / name).mkdir(parents=True)
+    assert visible_gpus({}) == ("0", "1")
+
+
+def test_assigned_gpus_are_positions_in_the_drivers_list():
+    assert worker_environment({"gpu": 2}, (0, 2), {"CUDA_VISIBLE_DEVICES": "5,6,7"})["CUDA_VISIBLE_DEVICES"] == "5,7"
+
+
+def test_gpus_that_were_not_found_go_by_their_number():
+    assert worker_environment({"gpu": 1}, (3,), {})["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def test_a_trial_without_gpus_sees_none_where_there_are_some(machine_without_gpus):
+    assert worker_environment({}, (), {"CUDA_VISIBLE_DEVICES": "0"})["CUDA_VISIBLE_DEVICES"] == ""
+    (machine_without_gpus / "0").mkdir(parents=True)
+    assert worker_environment({}, (), {})["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_machine_without_gpus_is_left_alone():
+    assert "CUDA_VISIBLE_DEVICES" not in worker_environment({}, (), {})
+
+
+@pytest.mark.parametrize(("cpus", "threads"), [(1, "1"), (0.5, "1"), (2.9, "2"), (8, "8")])
+def test_threads_follow_the_cpus(cpus, threads):
+    assert {worker_environment({"cpu": cpus}, (), {})[name] for name in THREAD_VARIABLES} == {threads}
+
+
+def test_threads_that_the_user_has_set_are_respected():
+    environ = worker_environment({"cpu": 8}, (), {"OMP_NUM_THREADS": "2"})
+    assert environ["OMP_NUM_THREADS"] == "2"
+    assert environ["MKL_NUM_THREADS"] == "8"
+
+
+def test_the_trainable_is_loaded_with_one_thread_whatever_the_user_has_set():
+    environ = loading_environment({"OMP_NUM_THREADS": "4", "HOME": "/home/user"})
+    assert {environ[name] for name in THREAD_VARIABLES} == {"1"}
+    assert environ["HOME"] == "/home/user"
+
+
+@pytest.mark.parametrize(("declared", "told"), [("3", [3]), ("1", []), ("2,4", []), ("", [])])
+def test_a_loaded_library_is_told_its_threads(monkeypatch, declared, told):
+    heard = []
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(set_num_threads=heard.append))
+    monkeypatch.delitem(sys.modules, "numpy", raising=False)
+    limit_threads({"OMP_NUM_THREADS": declared})
+    assert heard == told
+
+
+def test_no_device_is_in_use_here():
+    assert device_in_use() is None

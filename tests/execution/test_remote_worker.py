@@ -1,0 +1,136 @@
+"""How a worker ended is told once, from the best witness there is."""
+
+import json
+import socket
+
+import pytest
+
+from tuner.core.commands import AnswerReport, StartWorker
+from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.trial import Failure, Verdict
+from tuner.execution.remote_worker import RemoteWorker
+from tuner.execution.wire import DriverEnd
+
+STARTED = {"kind": "started", "pid": 4711}
+RESULT = {"kind": "result", "metrics": {"training_iteration": 1, "loss": 0.5}, "checkpoint": None}
+COMPLETED = {"kind": "exited", "outcome": "completed", "failure": None}
+
+
+class Conversation:
+    def __init__(self, directory):
+        ours, self.theirs = socket.socketpair()
+        self.stderr = directory / "stderr"
+        self.worker = RemoteWorker(1, StartWorker("t00001", 2, {}, {}, (), None, 0), DriverEnd(ours), self.stderr)
+
+    def hear(self, *messages):
+        self.theirs.sendall(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+        return self.worker.receive()
+
+    def exited(self, code=0):
+        event = self.worker.exit_event(code)
+        assert (event.trial_id, event.attempt) == ("t00001", 2)
+        return event
+
+
+@pytest.fixture
+def talk(tmp_path):
+    conversation = Conversation(tmp_path)
+    yield conversation
+    conversation.theirs.close()
+    conversation.worker.end.close()
+
+
+def test_messages_become_events_of_the_attempt(talk):
+    assert talk.hear(STARTED, RESULT) == [
+        WorkerStarted("t00001", 2, 4711),
+        ResultReported("t00001", 2, {"training_iteration": 1, "loss": 0.5}),
+    ]
+
+
+def test_the_last_word_is_held_back_until_the_process_is_gone(talk):
+    assert talk.hear(STARTED, COMPLETED) == [WorkerStarted("t00001", 2, 4711)]
+    assert talk.exited() == WorkerExited("t00001", 2, Outcome.COMPLETED)
+
+
+@pytest.mark.parametrize("code", [0, 1, -9, None])
+def test_the_last_word_counts_whatever_became_of_the_process(talk, code):
+    talk.hear(COMPLETED)
+    talk.worker.condemn("too late")
+    assert talk.exited(code).outcome is Outcome.COMPLETED
+
+
+def test_a_last_word_after_the_kill_counts_no_more(talk):
+    talk.worker.condemn("first reason")
+    talk.worker.condemn("second reason")
+    assert talk.hear(COMPLETED) == []
+    assert talk.exited(-9) == WorkerExited("t00001", 2, Outcome.KILLED, Failure("killed", "first reason"))
+
+
+def test_what_a_dead_worker_left_in_the_socket_is_heard(talk):
+    talk.theirs.sendall(json.dumps(RESULT).encode() + b"\n" + json.dumps(COMPLETED).encode() + b"\n")
+    assert [type(event) for event in talk.worker.drain()] == [ResultReported]
+    assert talk.exited(0).outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("messages", "complaint"),
+    [
+        ([RESULT, RESULT], "before the last one was answered"),
+        ([COMPLETED, RESULT], "after the last one"),
+        ([{"kind": "joke"}], "kind must be one of"),
+    ],
+)
+def test_a_breach_of_the_protocol_is_the_trials_failure(talk, messages, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        talk.hear(*messages)
+    assert talk.worker.drain() == []
+    ended = talk.exited(-9)
+    if ended.outcome is not Outcome.COMPLETED:
+        assert ended.outcome is Outcome.FAILED
+        assert complaint in ended.failure.message
+
+
+def test_an_answered_worker_may_report_again(talk):
+    talk.hear(RESULT)
+    talk.worker.answer(AnswerReport("t00001", 2, Verdict.CONTINUE, save=True))
+    assert json.loads(talk.theirs.recv(100)) == {"verdict": "continue", "save": True}
+    assert len(talk.hear(RESULT)) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (3, "exited with code 3"),
+        (0, "exited with code 0"),
+        (-11, "killed by SIGSEGV"),
+        (-64, "killed by SIGRTMAX"),
+        (-40, "killed by signal 40"),
+    ],
+)
+def test_a_silent_death_is_told_from_the_exit_code(talk, code, kind):
+    ended = talk.exited(code)
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == kind
+
+
+def test_an_unexplained_kill_hints_at_memory(talk):
+    assert "memory" in talk.exited(-9).failure.message
+
+
+def test_the_end_of_the_error_stream_is_told(talk):
+    talk.stderr.write_text("".join(f"line {number}\n" for number in range(2000)))
+    assert talk.exited(1).failure.traceback.splitlines() == [f"line {number}" for number in range(1980, 2000)]
+
+
+def test_the_error_stream_of_earlier_attempts_is_not_told(tmp_path):
+    (tmp_path / "stderr").write_text("earlier\n")
+    talk = Conversation(tmp_path)
+    with talk.stderr.open("a") as file:
+        file.write("now\n")
+    assert talk.exited(1).failure.traceback == "now\n"
+    talk.theirs.close()
+    talk.worker.end.close()
+
+
+def test_who_dies_with_the_zygote_is_lost(talk):
+    assert talk.exited(None).outcome is Outcome.LOST

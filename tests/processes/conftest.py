@@ -1,0 +1,153 @@
+"""A stage on which real worker processes are run, and a look behind it."""
+
+import importlib
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tuner.core.commands import AnswerReport, KillWorker, StartWorker
+from tuner.core.events import ResultReported, WorkerExited, WorkerStarted
+from tuner.core.trial import Verdict
+from tuner.execution.messages import Assignment
+from tuner.execution.processes import ProcessExecutor
+
+DEADLINE_S = 60
+"""Long enough for a machine under load; a test that needs it has failed."""
+
+
+class Stage:
+    """An executor, and what it has said about each trial."""
+
+    def __init__(self, directory, trainable, **options):
+        self.directory = directory
+        self.events = defaultdict(list)
+        self.executor = ProcessExecutor(trainable, self._assign, **options)
+
+    def _assign(self, command):
+        return Assignment(
+            trial_id=command.trial_id,
+            attempt=command.attempt,
+            config=command.config,
+            experiment_name="stage",
+            trial_dir=self.directory / command.trial_id,
+            experiment_tag=command.trial_id,
+            resources=command.resources,
+            gpu_ids=command.gpu_ids,
+            checkpoint_dir=None,
+            iteration=0,
+            time_total_s=0.0,
+            counters={},
+            next_checkpoint=0,
+            seed=int(command.trial_id[1:]),
+            sync_checkpoints=False,
+        )
+
+    def start(self, trial_id, attempt=1, resources=None, gpu_ids=(), **config):
+        self.executor.carry_out([StartWorker(trial_id, attempt, config, resources or {"cpu": 1.0}, gpu_ids, None, 0)])
+
+    def answer(self, trial_id, verdict=Verdict.CONTINUE, attempt=1):
+        self.executor.carry_out([AnswerReport(trial_id, attempt, verdict)])
+
+    def kill(self, trial_id, attempt=1):
+        self.executor.carry_out([KillWorker(trial_id, attempt, "the test says so")])
+
+    def next_event(self, trial_id, kind):
+        """Wait for the trial's next event of a kind, without answering reports."""
+        return self._wait_for(lambda: next((event for event in self.events[trial_id] if isinstance(event, kind)), None))
+
+    def exit_of(self, trial_id):
+        """Wait for the end of the trial, answering all reports with continue."""
+        return self._wait_for(lambda: self._exit(trial_id), is_answering=True)
+
+    def run(self, trial_id="t00001", **config):
+        """Run one trial to its end."""
+        self.start(trial_id, **config)
+        return self.exit_of(trial_id)
+
+    def printed(self, trial_id="t00001", stream="stdout"):
+        return Path(self.directory, trial_id, stream).read_text()
+
+    def _exit(self, trial_id):
+        return next((event for event in self.events[trial_id] if isinstance(event, WorkerExited)), None)
+
+    def _wait_for(self, found, *, is_answering=False):
+        deadline = time.monotonic() + DEADLINE_S
+        while (event := found()) is None:
+            assert time.monotonic() < deadline, f"nothing came but {dict(self.events)}"
+            for news in self.executor.wait(deadline - time.monotonic()):
+                self.events[news.trial_id].append(news)
+                if is_answering and isinstance(news, ResultReported):
+                    self.answer(news.trial_id, attempt=news.attempt)
+        return event
+
+
+@pytest.fixture(params=["zygote", "spawn"])
+def start_method(request):
+    return request.param
+
+
+@pytest.fixture
+def stage(tmp_path):
+    """Open stages with ``stage(trainable, ...)``; they are closed after the test."""
+    opened = []
+
+    def open_stage(trainable, **options):
+        opened.append(Stage(tmp_path, trainable, **options))
+        return opened[-1]
+
+    yield open_stage
+    for one in opened:
+        one.executor.shutdown(10)
+
+
+class ImportedOnLoading:
+    """Pickles as an import of the module, which the driver itself never makes."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __reduce__(self):
+        return importlib.import_module, (self.name,)
+
+
+@pytest.fixture
+def trainable_importing(tmp_path, monkeypatch):
+    """Return a trainable whose loading runs the given source code."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def build(source):
+        Path(tmp_path, "imported_on_loading.py").write_text(source)
+        module = ImportedOnLoading("imported_on_loading")
+        return lambda config: print(module)
+
+    return build
+
+
+def is_alive(pid):
+    """Return whether the process exists and is not merely waiting to be reaped by somebody else."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def all_die():
+    """Wait until none of the processes is alive; return those that stay."""
+
+    def wait(pids, within_s=10):
+        deadline = time.monotonic() + within_s
+        while (alive := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
+            os.sched_yield()
+        return alive
+
+    return wait
+
+
+@pytest.fixture
+def wait_started():
+    return lambda stage, trial_id: stage.next_event(trial_id, WorkerStarted).pid

@@ -1,0 +1,408 @@
+"""Whatever a trial does to its process, exactly one exit follows, with its cause, and the others go on."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.trial import Verdict
+from tuner.execution.processes import ProcessExecutor
+
+
+def test_a_function_that_returns_has_completed(stage, start_method):
+    ended = stage(lambda config: None, start_method=start_method).run()
+    assert ended == WorkerExited("t00001", 1, Outcome.COMPLETED)
+
+
+def test_reports_arrive_in_order_and_each_waits_for_its_answer(stage, start_method):
+    def train(config):
+        from tuner.execution.session import report
+
+        for step in range(3):
+            report({"loss": config["start"] - step})
+
+    theater = stage(train, start_method=start_method)
+    theater.run(start=10)
+    kinds = [type(event) for event in theater.events["t00001"]]
+    assert kinds == [WorkerStarted, ResultReported, ResultReported, ResultReported, WorkerExited]
+    assert [event.metrics["loss"] for event in theater.events["t00001"][1:4]] == [10, 9, 8]
+
+
+def test_a_stop_unwinds_the_training_code(stage):
+    def train(config):
+        from tuner.execution.session import report
+
+        try:
+            while True:
+                report({"loss": 1})
+        finally:
+            print("cleaned up")
+
+    theater = stage(train)
+    theater.start("t00001")
+    theater.next_event("t00001", ResultReported)
+    theater.answer("t00001", Verdict.STOP)
+    assert theater.exit_of("t00001").outcome is Outcome.STOPPED
+    assert theater.printed() == "cleaned up\n"
+
+
+def test_an_exception_arrives_as_text(stage, start_method):
+    def train(config):
+        raise KeyError("learning_rate")
+
+    ended = stage(train, start_method=start_method).run()
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "KeyError"
+    assert 'raise KeyError("learning_rate")' in ended.failure.traceback
+
+
+def test_an_exception_that_cannot_be_shown_or_pickled_harms_nobody(stage):
+    def train(config):
+        class Unspeakable(Exception):
+            def __init__(self, first, second):
+                self.lock = threading.Lock()
+
+            def __str__(self):
+                raise RuntimeError("no words")
+
+            def __reduce__(self):
+                raise RuntimeError("no pickle")
+
+        raise Unspeakable(1, 2)
+
+    ended = stage(train).run()
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "Unspeakable"
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(0, Outcome.COMPLETED), (3, Outcome.FAILED)])
+def test_leaving_through_sys_exit_fails_unless_the_code_is_zero(stage, code, outcome):
+    assert stage(lambda config: sys.exit(config["code"])).run(code=code).outcome is outcome
+
+
+def test_a_process_that_vanishes_leaves_its_exit_code_and_last_words(stage, start_method):
+    def train(config):
+        print("last words", file=sys.stderr)
+        os._exit(3)
+
+    ended = stage(train, start_method=start_method).run()
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "exited with code 3"
+    assert ended.failure.traceback == "last words\n"
+
+
+def test_last_words_of_an_earlier_attempt_are_not_repeated(stage):
+    def train(config):
+        print(config["words"], file=sys.stderr)
+        os._exit(3)
+
+    theater = stage(train)
+    theater.run(words="first")
+    theater.events.clear()
+    theater.start("t00001", attempt=2, words="second")
+    assert theater.exit_of("t00001").failure.traceback == "second\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
+def test_a_signal_is_named(stage, number):
+    ended = stage(lambda config: os.kill(os.getpid(), config["number"])).run(number=number)
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == f"killed by {number.name}"
+
+
+def test_a_segmentation_fault_shows_where_it_happened(stage):
+    def train(config):
+        import ctypes
+
+        ctypes.string_at(0)
+
+    assert "in train" in stage(train).run().failure.traceback
+
+
+def spin_in_c(config):
+    sum(range(10**12))
+
+
+def sleep(config):
+    signal.pause()
+
+
+def stop_oneself(config):
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def ignore_sigterm(config):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pause()
+
+
+@pytest.mark.parametrize("behaviour", [spin_in_c, sleep, stop_oneself, ignore_sigterm])
+def test_a_kill_ends_any_worker(stage, behaviour, wait_started):
+    theater = stage(behaviour)
+    theater.start("t00001")
+    wait_started(theater, "t00001")
+    theater.kill("t00001")
+    ended = theater.exit_of("t00001")
+    assert ended.outcome is Outcome.KILLED
+    assert ended.failure.message == "the test says so"
+
+
+def test_a_kill_before_the_birth_is_a_kill(stage, trainable_importing):
+    theater = stage(trainable_importing("import time; time.sleep(0.2)"))
+    theater.start("t00001")
+    theater.kill("t00001")
+    theater.kill("t00001")
+    assert theater.exit_of("t00001").outcome is Outcome.KILLED
+    assert len(theater.events["t00001"]) == 1
+
+
+def test_commands_for_a_worker_that_is_gone_are_ignored(stage):
+    theater = stage(lambda config: None)
+    theater.run()
+    theater.kill("t00001")
+    theater.answer("t00001")
+    assert theater.run("t00002").outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize("manner", ["fork", "exec", "session"])
+def test_an_exit_comes_when_all_descendants_are_gone(stage, start_method, manner, all_die):
+    def train(config):
+        if config["manner"] == "exec":
+            child = subprocess.Popen(["sleep", "600"]).pid
+        elif (child := os.fork()) == 0:
+            if config["manner"] == "session":
+                os.setsid()
+            print(os.getpid(), flush=True)
+            signal.pause()
+        print(child, flush=True)
+
+    theater = stage(train, start_method=start_method)
+    assert theater.run(manner=manner).outcome is Outcome.COMPLETED
+    assert all_die([int(line) for line in theater.printed().split()], within_s=5 if manner == "session" else 0) == []
+
+
+def test_a_worker_that_does_not_leave_after_its_last_word_is_killed(stage):
+    def train(config):
+        import atexit
+
+        atexit.register(signal.pause)
+
+    assert stage(train, kill_grace_s=0.2).run().outcome is Outcome.COMPLETED
+
+
+def test_exit_handlers_of_the_training_code_run(stage):
+    def train(config):
+        import atexit
+
+        atexit.register(print, "at exit")
+
+    theater = stage(train)
+    theater.run()
+    assert theater.printed() == "at exit\n"
+
+
+def test_standard_streams_of_a_worker_and_its_children_land_in_its_directory(stage, start_method):
+    def train(config):
+        print("from print")
+        print("\udcff from stderr", file=sys.stderr)
+        subprocess.run(["echo", "from a child"], check=True)
+
+    theater = stage(train, start_method=start_method)
+    theater.run()
+    assert theater.printed() == "from print\nfrom a child\n"
+    assert theater.printed(stream="stderr") == "\\udcff from stderr\n"
+
+
+def test_a_worker_finds_itself_in_a_world_of_its_own(stage, start_method, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+
+    def train(config):
+        assert os.getsid(0) == os.getpgrp() == os.getpid()
+        assert os.environ["TUNER_TRIAL_ID"] == "t00007"
+        assert os.environ["TUNER_TRIAL_DIR"].endswith("t00007")
+        assert os.environ["TUNE_ORIG_WORKING_DIR"] == str(Path.cwd()) == config["directory"]
+        assert os.environ["OMP_NUM_THREADS"] == "3"
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+        assert sys.stdin.read() == ""
+
+    theater = stage(train, start_method=start_method)
+    theater.start("t00007", resources={"cpu": 3.5, "gpu": 1.0}, gpu_ids=(1,), directory=str(Path.cwd()))
+    assert theater.exit_of("t00007").failure is None
+
+
+def test_threads_of_libraries_loaded_already_follow_the_cpus(stage):
+    import numpy as np
+
+    def train(config):
+        import threadpoolctl
+
+        np.ones((2, 2)) @ np.ones((2, 2))
+        # Where BLAS was built without threads there is none to count.
+        assert all(pool["num_threads"] == 2 for pool in threadpoolctl.threadpool_info())
+
+    theater = stage(train)
+    theater.start("t00001", resources={"cpu": 2.0})
+    assert theater.exit_of("t00001").failure is None
+
+
+def test_workers_draw_different_random_numbers_and_each_the_same_again(stage, start_method):
+    import numpy as np
+
+    def train(config):
+        import random
+
+        print(random.random(), np.random.rand())  # noqa: TID251, S311, NPY002  (the global ones are meant)
+
+    theater = stage(train, start_method=start_method)
+    for trial_id in ("t00001", "t00002"):
+        theater.run(trial_id)
+    theater.events.clear()
+    theater.run("t00001")
+    first, again = theater.printed("t00001").splitlines()
+    assert first == again
+    assert set(first.split()).isdisjoint(theater.printed("t00002").split())
+
+
+def test_nothing_of_the_engine_is_left_open_in_a_worker(stage, start_method):
+    def train(config):
+        print(*(entry.name for entry in Path("/proc/self/fd").iterdir()))
+
+    theater = stage(train, start_method=start_method)
+    theater.run("t00001")
+    theater.run("t00002")
+    # Standard streams, two knells, the connection, the listing itself, and in a spawned one the trainable.
+    assert [len(theater.printed(trial_id).split()) for trial_id in ("t00001", "t00002")] == [7 if start_method == "zygote" else 8] * 2
+
+
+def test_a_configuration_that_cannot_be_pickled_fails_its_own_trial_only(stage):
+    theater = stage(lambda config: None)
+    theater.start("t00001", lock=threading.Lock())
+    theater.start("t00002")
+    assert theater.exit_of("t00001").outcome is Outcome.FAILED
+    assert theater.exit_of("t00002").outcome is Outcome.COMPLETED
+
+
+def test_a_large_configuration_does_not_block_the_driver(stage):
+    theater = stage(lambda config: print(len(config["data"])))
+    theater.run(data=b"x" * 5_000_000)
+    assert theater.printed() == "5000000\n"
+
+
+def test_a_trial_directory_that_cannot_be_used_fails_its_own_trial_only(stage):
+    theater = stage(lambda config: None)
+    (theater.directory / "t00001").write_text("in the way")
+    assert theater.run("t00001").failure.kind == "FileExistsError"
+    assert theater.run("t00002").outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [b"no json\n", b'{"kind": "secret"}\n', b"[]\n", b"[" * 100_000 + b"\n", b"x" * 3_000_000, b'{"pid": NaN}\n', b"\xff\n"],
+)
+def test_a_worker_that_does_not_keep_to_the_protocol_is_killed(stage, frame):
+    def train(config):
+        from tuner.execution.attempt import Attempt
+
+        data = config["frame"]
+        while data:
+            data = data[os.write(Attempt.latest._channel._descriptor, data) :]
+        signal.pause()
+
+    ended = stage(train).run(frame=frame)
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "malformed message"
+
+
+def test_a_second_report_before_the_answer_is_against_the_protocol(stage):
+    def train(config):
+        from tuner.execution.attempt import Attempt
+
+        channel = Attempt.latest._channel
+        for step in (1, 2):
+            channel.send({"kind": "result", "metrics": {"training_iteration": step}, "checkpoint": None})
+        signal.pause()
+
+    theater = stage(train)
+    theater.start("t00001")
+    assert "before the last one was answered" in theater.next_event("t00001", WorkerExited).failure.message
+
+
+def test_two_hundred_trials_leave_no_descriptor_open(stage, start_method):
+    theater = stage(lambda config: None, start_method=start_method)
+    theater.run("t00000")
+    family = [psutil.Process(), psutil.Process().children()[-1]]
+    before = [process.num_fds() for process in family]
+    for number in range(1, 201 if start_method == "zygote" else 11):
+        theater.run(f"t{number:05d}")
+    assert [process.num_fds() for process in family] == before
+
+
+def test_nothing_listens(stage, wait_started):
+    theater = stage(lambda config: signal.pause())
+    theater.start("t00001")
+    worker = psutil.Process(wait_started(theater, "t00001"))
+    for process in (worker, worker.parent()):
+        assert process.net_connections(kind="inet") == []
+        assert [connection.laddr for connection in process.net_connections(kind="unix") if connection.laddr] == []
+
+
+def test_a_wake_from_another_thread_ends_the_wait(stage):
+    theater = stage(lambda config: None)
+    while not theater.executor._launcher.is_ready:
+        theater.executor.wait(0.01)
+    thread = threading.Thread(target=theater.executor.wake)
+    thread.start()
+    assert theater.executor.wait(60) == []
+    thread.join()
+
+
+def test_a_wake_before_the_wait_is_not_lost(stage):
+    executor = stage(lambda config: None).executor
+    executor.wake()
+    assert executor.wait(None) == []
+
+
+def test_a_wait_ends_in_time(stage):
+    assert stage(lambda config: None).executor.wait(0) == []
+
+
+def test_a_shutdown_kills_what_runs_and_may_be_repeated(stage, all_die, wait_started):
+    theater = stage(lambda config: signal.pause())
+    theater.start("t00001")
+    pid = wait_started(theater, "t00001")
+    zygote = psutil.Process(pid).ppid()
+    theater.executor.shutdown(10)
+    theater.executor.shutdown(10)
+    assert all_die([pid, zygote], within_s=2) == []
+    theater.executor.wake()
+    theater.start("t00002")
+    assert theater.executor.wait(None) == []
+
+
+def test_capacity_is_what_the_caller_says_or_the_machine_has(stage):
+    executor = stage(lambda config: None, capacity={"gpu": 2, "license": 1}).executor
+    assert executor.capacity()["gpu"] == 2
+    assert executor.capacity()["license"] == 1
+    assert executor.capacity()["cpu"] >= 1
+
+
+def test_windows_is_refused_with_a_way_out(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(NotImplementedError, match="InlineExecutor"):
+        ProcessExecutor(print, print)
+
+
+@pytest.mark.parametrize("options", [{"start_method": "fork"}, {"kill_grace_s": 0}])
+def test_bad_arguments_are_refused(options):
+    with pytest.raises(ValueError, match="must be"):
+        ProcessExecutor(print, print, **options)

@@ -1,0 +1,160 @@
+"""What the zygote does when the trainable, the system or a murderer is against it."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+
+import psutil
+import pytest
+
+from tuner.core.events import Outcome, ResultReported
+from tuner.errors import TunerError
+from tuner.execution import zygote
+from tuner.execution.control import Kill, Start, send_request
+
+
+def warnings_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_the_trainable_is_loaded_once_for_all_trials(stage, trainable_importing, tmp_path):
+    theater = stage(trainable_importing(f"open({str(tmp_path / 'loads')!r}, 'a').write('x')"))
+    for number in range(3):
+        theater.run(f"t{number:05d}")
+    assert (tmp_path / "loads").read_text() == "x"
+
+
+SLEEPER = "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True, name='sleeper').start()"
+
+
+def test_threads_of_the_trainable_lead_to_spawned_workers_and_one_warning(stage, trainable_importing, caplog):
+    theater = stage(trainable_importing(SLEEPER))
+    theater.start("t00001")
+    theater.start("t00002")
+    assert [theater.exit_of(trial_id).outcome for trial_id in ("t00001", "t00002")] == [Outcome.COMPLETED] * 2
+    (warning,) = warnings_in(caplog)
+    assert "loading it starts threads (sleeper)" in warning
+
+
+def test_a_trainable_that_cannot_be_loaded_fails_each_trial_with_the_cause(stage, trainable_importing, caplog):
+    theater = stage(trainable_importing("import no_such_module"))
+    for trial_id in ("t00001", "t00002"):
+        failure = theater.run(trial_id).failure
+        assert failure.kind == "ModuleNotFoundError"
+        assert "import no_such_module" in failure.traceback
+    assert len(warnings_in(caplog)) == 1
+
+
+def test_a_trainable_that_crashes_when_loaded_fails_each_trial(stage, trainable_importing, caplog):
+    theater = stage(trainable_importing("import os; os.abort()"))
+    for trial_id in ("t00001", "t00002"):
+        assert theater._wait_for(lambda trial_id=trial_id: theater._exit(trial_id) or theater.start(trial_id)) is not None
+    assert any("loading it ends the process" in warning for warning in warnings_in(caplog))
+
+
+def test_the_death_of_the_zygote_loses_its_workers_and_a_new_one_starts(stage, all_die, wait_started, caplog):
+    def train(config):
+        if config["is_patient"]:
+            if os.fork() == 0:
+                print(os.getpid(), flush=True)
+            signal.pause()
+
+    theater = stage(train)
+    theater.start("t00001", is_patient=True)
+    worker = wait_started(theater, "t00001")
+    while not (pids := theater.printed().split() if (theater.directory / "t00001/stdout").exists() else []):
+        os.sched_yield()
+    psutil.Process(worker).parent().kill()
+    assert theater.exit_of("t00001").outcome is Outcome.LOST
+    assert all_die([worker, *map(int, pids)], within_s=2) == []
+    assert theater.run("t00002", is_patient=False).outcome is Outcome.COMPLETED
+    assert len(warnings_in(caplog)) == 1
+
+
+def test_a_worker_that_had_finished_when_the_zygote_died_has_finished(stage):
+    def train(config):
+        from tuner.execution.session import report
+
+        report({"loss": 1})
+        # Killed from within, so that nothing can come between the last word and the death.
+        import atexit
+
+        atexit.register(os.kill, os.getppid(), signal.SIGKILL)
+
+    theater = stage(train)
+    theater.start("t00001")
+    theater.next_event("t00001", ResultReported)
+    theater.answer("t00001")
+    assert theater.exit_of("t00001").outcome is Outcome.COMPLETED
+
+
+def test_an_executor_whose_zygote_cannot_live_gives_up(stage, monkeypatch):
+    monkeypatch.setattr("tuner.execution.launcher.command", lambda *_: ["false"])
+    theater = stage(lambda config: None)
+    with pytest.raises(TunerError, match="died 3 times in a row"):
+        list(map(theater.run, ["t00001", "t00002", "t00003", "t00004"]))
+    assert {event.outcome for events in theater.events.values() for event in events} <= {Outcome.LOST}
+
+
+def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(stage, all_die):
+    theater = stage(lambda config: None, start_method="spawn")
+    theater.run("t00001")
+    (zygote,) = (child for child in psutil.Process().children() if "tuner.execution.zygote" in child.cmdline())
+    spares = zygote.children()
+    for spare in spares:
+        spare.kill()
+    assert all_die([spare.pid for spare in spares]) == []
+    assert theater.run("t00002").outcome is Outcome.COMPLETED
+
+
+class FakeStarter:
+    """Refuses to start the first workers; then pretends to be the newborn one itself."""
+
+    spares = frozenset()
+
+    def __init__(self, num_refusals):
+        self.num_refusals = num_refusals
+
+    def start(self, descriptor):
+        if self.num_refusals:
+            self.num_refusals -= 1
+            raise OSError("resource temporarily unavailable")
+        return 0
+
+
+@pytest.fixture
+def ends():
+    """The driver's and the zygote's end of the control socket, then both of a worker's connection."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(end) for end in (*socket.socketpair(), *socket.socketpair())]
+
+
+def serve(control, starter):
+    """Run the loop until it finds itself in a newborn worker; return what it has in its hands there."""
+    knell, holder = os.pipe()
+    try:
+        return socket.socket(fileno=zygote.Zygote(control, knell, starter, grace_s=1.0).serve())
+    finally:
+        os.close(knell)
+        os.close(holder)
+
+
+def test_a_process_that_the_system_refuses_is_asked_for_again(ends, monkeypatch):
+    monkeypatch.setattr(zygote, "_RETRY_S", 0.01)
+    driver, control, ours, theirs = ends
+    send_request(driver, Start(17, theirs.fileno()))
+    with serve(control, FakeStarter(num_refusals=2)) as connection:
+        connection.sendall(b"born")
+    assert ours.recv(100) == b"born"
+    assert "resource temporarily unavailable" in json.loads(driver.makefile().readline())["text"]
+
+
+def test_a_kill_withdraws_a_request_that_has_not_been_met(ends):
+    driver, control, _ours, theirs = ends
+    for request in (Start(17, theirs.fileno()), Kill(17), Start(18, theirs.fileno())):
+        send_request(driver, request)
+    serve(control, FakeStarter(num_refusals=0)).close()
+    assert [json.loads(line) for line in driver.makefile()] == [{"kind": "gone", "worker": 17, "code": -signal.SIGKILL}]

@@ -1,0 +1,184 @@
+"""Whole experiments in virtual time: everything is real but the training, which is replaced by learning curves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from schedulers.decisions import Decision
+from tuner.analysis.result_grid import ResultGrid
+from tuner.analysis.rows import MemoryRows
+from tuner.config import RunConfig, TuneConfig
+from tuner.core.events import Event, ResultReported
+from tuner.core.experiment import Experiment
+from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import CheckpointRecord
+from tuner.driver import Driver
+from tuner.execution.simulated import Curves, Duration, SimulatedExecutor
+from tuner.execution.trainable import is_class_trainable
+from tuner.loggers.callback_list import CallbackList
+from tuner.observers import Observers
+from tuner.plan import Plan, make_plan
+from tuner.proposer import Proposer
+
+NOWHERE = Path("simulated")
+"""Stands where the directory of the experiment would be; it is never made."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of an experiment's history, as a journal would hold it.
+
+    Attributes:
+        event: What happened.
+        at_s: When, in virtual seconds since the start.
+        decisions: What the scheduler decided on it.
+    """
+
+    event: Event
+    at_s: float
+    decisions: Sequence[Decision]
+
+
+@final
+class MemoryLog:
+    """Takes the place of the journal: keeps the history in memory.
+
+    Attributes:
+        history: Everything that happened, in order.
+    """
+
+    def __init__(self) -> None:
+        self.history: list[Entry] = []
+
+    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
+        """Take in an event."""
+        self.history.append(Entry(event, at_s, tuple(decisions)))
+
+    def flush(self) -> None:
+        """Do nothing: there is nothing to be lost."""
+
+    def results(self) -> dict[str, list[Mapping[str, Any]]]:
+        """Return what each trial reported, by its id."""
+        reported: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for entry in self.history:
+            if isinstance(entry.event, ResultReported):
+                reported[entry.event.trial_id].append(entry.event.metrics)
+        return dict(reported)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Simulation:
+    """What a simulated experiment came to.
+
+    Attributes:
+        grid: The results of all trials. Paths and checkpoints in it lead nowhere.
+        elapsed_s: How long the experiment took, in virtual seconds.
+        history: Everything that happened, in order.
+        stall: Why it ended with work left undone; empty where it did not.
+    """
+
+    grid: ResultGrid
+    elapsed_s: float
+    history: Sequence[Entry]
+    stall: str = ""
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What the scheduler decided, in order, each with its reason."""
+        return tuple(decision for entry in self.history for decision in entry.decisions)
+
+
+def simulate(
+    curves: Curves,
+    *,
+    param_space: Mapping[str, Any] | None = None,
+    tune_config: TuneConfig | None = None,
+    run_config: RunConfig | None = None,
+    num_slots: int = 4,
+    duration_s: Duration = 1.0,
+) -> Simulation:
+    """Run an experiment in virtual time, without processes and files: to try a scheduler, a searcher, a stop criterion or a callback.
+
+    Scheduler, searcher, stopper and callbacks are the real ones, and are told what they would be told in a real run, in the same order.
+    Trials save whenever they are asked to and resume where they were paused.
+
+    Args:
+        curves: Yields, for a configuration, the metrics of one iteration after the other: dictionaries or numbers. One that raises is
+            a failed attempt. Something has to end each trial: the curve, the scheduler, ``RunConfig(stop=...)`` or the time budget.
+        param_space: See `Tuner`.
+        tune_config: See `Tuner`; its time budget is one of virtual seconds. Give a seed to get the same simulation each time.
+        run_config: See `Tuner`; only `stop`, `failure_config`, `checkpoint_config`, `callbacks` and `resources` matter.
+        num_slots: How many CPUs there are, unless `resources` says so.
+        duration_s: How many virtual seconds an iteration takes, at least 0, or a function of configuration and ``training_iteration``.
+
+    Raises:
+        TypeError: If `curves` is no function of a configuration, or a setting has the wrong type.
+        ValueError: If a setting is out of range or two contradict each other.
+
+    Example:
+        >>> import tuner as tune
+        >>> from schedulers import ASHAScheduler
+        >>> def losses(config):
+        ...     for step in range(1, 9):
+        ...         yield {"loss": config["x"] / step}
+        >>> simulation = simulate(
+        ...     losses,
+        ...     param_space={"x": tune.grid_search([1.0, 2.0, 3.0])},
+        ...     tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=ASHAScheduler(max_t=8, reduction_factor=2)),
+        ...     duration_s=60.0,
+        ... )
+        >>> simulation.grid.get_best_result().config, simulation.elapsed_s
+        ({'x': 1.0}, 480.0)
+        >>> [str(decision.reason) for decision in simulation.decisions if decision.trial_id == "t00001"]
+        ['asha.rung (rung=1, value=2, cutoff=1, rank=2, num_recorded=2, num_kept=1, time=1, bracket=0)']
+    """
+    plan = make_plan(curves, param_space, tune_config, run_config)
+    if is_class_trainable(plan.trainable):
+        raise TypeError(f"curves must be a function that yields metrics, got the class {plan.name}; simulate what it would report")
+    plan.connect()
+    executor = SimulatedExecutor(plan.trainable, capacity={"cpu": num_slots, **(plan.run.resources or {})}, duration_s=duration_s)
+    experiment = Experiment(simulated_settings(plan, executor.capacity()), plan.scheduler, plan.stopper)
+    log = MemoryLog()
+    elapsed_s = _drive(plan, experiment, executor, log)
+    return Simulation(_grid(experiment, log), elapsed_s, log.history, experiment.stall)
+
+
+def simulated_settings(plan: Plan, capacity: Mapping[str, float]) -> ExperimentSettings:
+    """Return the settings of the plan for trials that save whenever they are asked to, as simulated ones do."""
+    settings = plan.settings(capacity)
+    return dataclasses.replace(settings, checkpoints=dataclasses.replace(settings.checkpoints, can_save_on_demand=True))
+
+
+def _drive(plan: Plan, experiment: Experiment, executor: SimulatedExecutor, log: MemoryLog) -> float:
+    """Run the experiment to its end; return how long it took."""
+    settings = experiment.settings
+    proposer = Proposer(plan.searcher, plan.space, plan.request_for)
+    observers = Observers(proposer, CallbackList(plan.run.callbacks or ()), experiment.trials, NOWHERE, settings.metric)
+    driver = Driver(experiment, executor, log, proposer, observers, _delete_nothing, tick_s=None)
+    observers.begin_experiment(
+        stop=plan.run.stop,
+        num_samples=plan.tune.num_samples,
+        total_num_samples=settings.max_trials,
+        mode=settings.mode,
+        space=plan.space,
+    )
+    try:
+        driver.run()
+    finally:
+        observers.end_experiment()
+    return driver.elapsed_s
+
+
+def _grid(experiment: Experiment, log: MemoryLog) -> ResultGrid:
+    settings = experiment.settings
+    mode: Any = settings.mode
+    retention = settings.checkpoints.retention
+    return ResultGrid(experiment.trials, str(NOWHERE), MemoryRows(log.results()), settings.metric, mode, retention=retention)
+
+
+def _delete_nothing(trial_id: str, checkpoint: CheckpointRecord) -> None:
+    """Stand in for the deletion of a superseded checkpoint."""
