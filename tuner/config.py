@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,11 @@ class CheckpointConfig:
     checkpoint_at_end: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.num_to_keep is not None:
+            _check_whole("num_to_keep", self.num_to_keep, "a whole number or None")
+        _check_whole("checkpoint_frequency", self.checkpoint_frequency)
+        if not isinstance(self.checkpoint_score_attribute, str | None):
+            raise TypeError(f"checkpoint_score_attribute must be the name of a reported value, got {self.checkpoint_score_attribute!r}")
         if self.num_to_keep is not None and self.num_to_keep < 1:
             raise ValueError(f"num_to_keep must be at least 1, or None to keep all, got {self.num_to_keep!r}")
         if self.checkpoint_score_order not in MODES:
@@ -105,6 +111,11 @@ class FailureConfig:
     stop_grace_s: float = 30.0
 
     def __post_init__(self) -> None:
+        _check_whole("max_failures", self.max_failures)
+        if not isinstance(self.report_timeout_s, int | float | None):
+            raise TypeError(f"report_timeout_s must be a number of seconds or None, got {self.report_timeout_s!r}")
+        if not isinstance(self.stop_grace_s, int | float):
+            raise TypeError(f"stop_grace_s must be a number of seconds, got {self.stop_grace_s!r}")
         if self.max_failures < -1:
             raise ValueError(f"max_failures must be at least 0, or -1 for endless retries, got {self.max_failures!r}")
         if self.fail_fast not in (True, False, "raise"):
@@ -173,13 +184,18 @@ class RunConfig:
             raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {self.executor!r}")
         if self.durability not in DURABILITIES:
             raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, got {self.durability!r}")
+        if not isinstance(self.callbacks, Sequence | None):
+            raise TypeError(f"callbacks must be a list of tuner.Callback, got {self.callbacks!r}")
         for callback in self.callbacks or ():
             if not isinstance(callback, Callback):
                 raise TypeError(f"callbacks must be instances of tuner.Callback, got {callback!r}")
         _check_type("checkpoint_config", self.checkpoint_config, CheckpointConfig)
         _check_type("failure_config", self.failure_config, FailureConfig)
+        _check_amounts(self.resources)
 
     def _check_storage(self) -> None:
+        if not isinstance(self.storage_path, str | os.PathLike | None):
+            raise TypeError(f"storage_path must be a path, got {self.storage_path!r}")
         if self.storage_filesystem is not None:
             raise ValueError(f"storage_filesystem must be None, got {self.storage_filesystem!r}; mount it and give a path")
         if self.storage_path is not None and "://" in os.fspath(self.storage_path):
@@ -226,12 +242,15 @@ class TuneConfig:
             raise TypeError(f"metric must be the name of a reported value, got {self.metric!r}")
         if self.mode is not None and self.mode not in MODES:
             raise ValueError(f"mode must be 'min' or 'max', got {self.mode!r}")
-        if isinstance(self.num_samples, bool) or not isinstance(self.num_samples, int):
-            raise TypeError(f"num_samples must be a whole number, got {self.num_samples!r}")
+        _check_whole("num_samples", self.num_samples)
         if self.num_samples != -1 and self.num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, or -1 for endless, got {self.num_samples!r}")
+        if self.max_concurrent_trials is not None:
+            _check_whole("max_concurrent_trials", self.max_concurrent_trials, "a whole number or None")
         if self.max_concurrent_trials is not None and self.max_concurrent_trials < 0:
             raise ValueError(f"max_concurrent_trials must be at least 1, or None for no limit, got {self.max_concurrent_trials!r}")
+        if not isinstance(self.budget_s, int | float | None):
+            raise TypeError(f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}")
         if self.budget_s is not None and not self.budget_s > 0:
             raise ValueError(f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}")
         _check_type("scheduler", self.scheduler, Scheduler)
@@ -247,3 +266,17 @@ class TuneConfig:
 def _check_type(name: str, value: Any, kind: type) -> None:
     if value is not None and not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
+
+
+def _check_whole(name: str, value: Any, accepted: str = "a whole number") -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be {accepted}, got {value!r}")
+
+
+def _check_amounts(resources: Any) -> None:
+    if resources is None:
+        return
+    if not isinstance(resources, Mapping) or not all(isinstance(amount, int | float) for amount in resources.values()):
+        raise TypeError(f"resources must be a dictionary of amounts by name, got {resources!r}")
+    if not all(0 <= amount < math.inf for amount in resources.values()):
+        raise ValueError(f"resources must be finite and at least 0, got {resources!r}")

@@ -111,7 +111,10 @@ def _named(root: Path, name: str) -> Path:
             f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable), "
             "choose another name, or delete it"
         )
-    directory.mkdir(exist_ok=True)
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as cause:
+        raise StorageError(f"{str(directory)!r} cannot be made: {cause}; choose another name") from cause
     return directory
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from schedulers.decisions import Decision
-from tuner.core.commands import AnswerReport, AskSearcher, Command, DeleteCheckpoint, Notice
+from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome
 from tuner.core.events import CheckpointRequested, Event, StopRequested, TurnEnded
 from tuner.core.experiment import Experiment
-from tuner.core.trial import CheckpointRecord, Verdict
+from tuner.core.trial import CheckpointRecord
 from tuner.execution.executor import Executor
 
 from .observers import Observers
@@ -76,14 +76,12 @@ class Driver:
         self._requests.append(request)
         self._executor.wake()
 
-    def run(self, first: Sequence[Event] = (), asked: Sequence[str] = ()) -> None:
+    def run(self, first: Sequence[Event] = ()) -> None:
         """Take turns until the experiment is over.
 
         Args:
             first: What has happened before the first turn, e.g. that the driver was restarted.
-            asked: Trials for whose configurations the searcher still has to be asked.
         """
-        self._answers.extend(self._proposer.ask(list(asked)))
         self._turn(first)
         while not self._experiment.is_finished:
             timeout_s = 0.0 if self._answers else self._patience_s()
@@ -104,9 +102,7 @@ class Driver:
             self._fold(event)
         self._log.flush()
         self._tell()
-        self._fold(TurnEnded())
-        if not all(_is_mere_go_on(command) for command in self._commands):
-            self._log.flush()
+        self._end_turn()
         self._tell()
         self._act()
         self._observers.end_turn()
@@ -115,6 +111,17 @@ class Driver:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(event, at_s)
         self._log.append(event, at_s, outcome.decisions)
+        self._take(outcome)
+
+    def _end_turn(self) -> None:
+        at_s = self.elapsed_s
+        outcome = self._experiment.handle(TurnEnded(), at_s)
+        self._log.append(TurnEnded(outcome.is_routine), at_s, outcome.decisions)
+        if not outcome.is_routine:
+            self._log.flush()
+        self._take(outcome)
+
+    def _take(self, outcome: Outcome) -> None:
         self._commands.extend(outcome.commands)
         self._notices.extend(outcome.notices)
 
@@ -139,8 +146,3 @@ class Driver:
         if due_s is not None:
             limits.append(max(due_s - self.elapsed_s, 0.0))
         return min(limits, default=None)
-
-
-def _is_mere_go_on(command: Command) -> bool:
-    """Whether the command changes nothing that would have to be known after a crash."""
-    return isinstance(command, AnswerReport) and command.verdict is Verdict.CONTINUE

@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.core.commands import AskSearcher
-from tuner.core.events import Event, SearchEnded, SuggestionPostponed, TrialSuggested
+from tuner.core.events import Event, SuggestionPostponed, TrialSuggested, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
 from tuner.storage import journal, records, strict_json
@@ -28,12 +27,10 @@ class Replayed:
 
     Attributes:
         elapsed_s: Its running time so far.
-        unanswered: Trials whose configurations the searcher was asked for and whose answer was not written down any more.
         recent: Trials of which something happened shortly before the end, so that the files written behind the journal may lack it.
     """
 
     elapsed_s: float
-    unanswered: list[str]
     recent: list[str]
 
 
@@ -51,14 +48,15 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
         StorageError: If a configuration cannot be rebuilt, or the scheduler decides otherwise than it did.
         DamagedJournal: If the journal does not verify.
     """
-    unanswered: dict[str, None] = {}
     heard_of_s: dict[str, float] = {}
     elapsed_s = 0.0
     for body in journal.read(directory):
         if not records.is_event(body):
             continue
+        if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
+            experiment.handle(TurnEnded(), routine_end_s)
         event, elapsed_s, decided = records.decode(body)
-        event = _relived(event, proposer, unanswered)
+        event = _relived(event, proposer)
         outcome = experiment.handle(event, elapsed_s)
         if tuple(outcome.decisions) != tuple(decided):
             raise StorageError(
@@ -69,18 +67,14 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
             notice.trial.local_path = str(trial_directory(directory, notice.trial.trial_id))
             heard_of_s[notice.trial.trial_id] = elapsed_s
             proposer.tell(notice)
-        unanswered.update((command.trial_id, None) for command in outcome.commands if isinstance(command, AskSearcher))
     recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - _RECENT_S]
-    return Replayed(elapsed_s, list(unanswered), recent)
+    return Replayed(elapsed_s, recent)
 
 
-def _relived(event: Event, proposer: Proposer, unanswered: dict[str, None]) -> Event:
+def _relived(event: Event, proposer: Proposer) -> Event:
     """Let the searcher answer again, and prefer its own configuration: it holds the objects that JSON could only describe."""
-    if isinstance(event, SearchEnded) and unanswered:
-        unanswered.pop(next(iter(unanswered)))
     if not isinstance(event, TrialSuggested | SuggestionPostponed):
         return event
-    unanswered.pop(event.trial_id, None)
     [answer] = proposer.ask([event.trial_id])
     if not isinstance(event, TrialSuggested):
         return event

@@ -13,7 +13,7 @@ from pathlib import Path
 from schedulers.decisions import Decision
 from tuner.analysis.rows import JournalRows
 from tuner.core.commands import StartWorker
-from tuner.core.events import DriverRestarted, Event
+from tuner.core.events import DriverRestarted, Event, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
@@ -83,10 +83,21 @@ class JournalLog:
     def __init__(self, journal: Journal, cleaner: CheckpointCleaner) -> None:
         self._journal = journal
         self._cleaner = cleaner
+        self._routine_end_s: float | None = None
 
     def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
-        """Take in an event, to be written with the next `flush`."""
-        self._journal.append(records.encode(event, at_s, decisions))
+        """Take in an event, to be written with the next `flush`.
+
+        Of a turn that ended in routine only the next record tells, which saves half of the records.
+        """
+        if isinstance(event, TurnEnded) and event.is_routine:
+            self._routine_end_s = at_s
+            return
+        body = records.encode(event, at_s, decisions)
+        if self._routine_end_s is not None:
+            body[records.ROUTINE_END] = self._routine_end_s
+            self._routine_end_s = None
+        self._journal.append(body)
 
     def flush(self) -> None:
         """Write everything taken in, in one piece."""
@@ -144,26 +155,32 @@ class Run:
         """Run the experiment to its end."""
         plan, directory = self._plan, self._directory
         plan.connect()
-        with ExperimentLock(directory), contextlib.closing(_Shutdown(_make_executor(plan, directory))) as opened:
+        with contextlib.closing(_Shutdown(_make_executor(plan, directory))) as opened:
             settings = plan.settings(opened.executor.capacity())
-            tail = recover(directory) if self._resumption else START
-            if not self._resumption:
-                write_declaration(plan, settings, directory)
-            declared = self._resumption.settings if self._resumption else settings
-            experiment = Experiment(declared, plan.scheduler, plan.stopper)
-            proposer = Proposer(plan.searcher, plan.space, plan.request_for)
-            past = replay(directory, experiment, proposer)
-            stage = _Stage(experiment, opened.executor, proposer, past, settings)
-            with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
-                return self._drive(stage, JournalLog(journal, cleaner), cleaner)
+            # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
+            with ExperimentLock(directory), contextlib.closing(opened):
+                return self._execute_locked(opened.executor, settings)
+
+    def _execute_locked(self, executor: Executor, settings: ExperimentSettings) -> Finished:
+        plan, directory = self._plan, self._directory
+        tail = recover(directory) if self._resumption else START
+        if not self._resumption:
+            write_declaration(plan, settings, directory)
+        declared = self._resumption.settings if self._resumption else settings
+        experiment = Experiment(declared, plan.scheduler, plan.stopper)
+        proposer = Proposer(plan.searcher, plan.space, plan.request_for)
+        past = replay(directory, experiment, proposer)
+        stage = _Stage(experiment, executor, proposer, past, settings)
+        with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
+            return self._drive(stage, JournalLog(journal, cleaner), cleaner)
 
     def _drive(self, stage: _Stage, log: JournalLog, cleaner: CheckpointCleaner) -> Finished:
         experiment, past, settings = stage.experiment, stage.past, stage.settings
         plan, directory = self._plan, self._directory
         console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
-        observers = Observers(
-            stage.proposer, CallbackList([*self._callbacks, ErrorLog(), console]), experiment.trials, directory, settings.metric
-        )
+        callbacks = CallbackList([*self._callbacks, ErrorLog(), console])
+        score = settings.checkpoints.retention.score_attribute
+        observers = Observers(stage.proposer, callbacks, experiment.trials, directory, settings.metric, score_attribute=score)
         deleter = self._deleter(cleaner)
         driver = Driver(experiment, stage.executor, log, stage.proposer, observers, deleter, elapsed_s=past.elapsed_s)
         observers.begin_experiment(
@@ -177,7 +194,7 @@ class Run:
         first = [self._resumption.event(settings)] if self._resumption else []
         try:
             with Interrupts(driver.request_stop) as interrupts:
-                driver.run(first, past.unanswered)
+                driver.run(first)
         finally:
             observers.end_experiment()
             console.close()

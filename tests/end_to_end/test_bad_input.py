@@ -134,6 +134,35 @@ def test_settings_of_failures(options, message):
         FailureConfig(**options)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (FailureConfig, {"max_failures": "2"}, "max_failures must be a whole number, got '2'"),
+        (FailureConfig, {"max_failures": 1.5}, "max_failures must be a whole number, got 1.5"),
+        (FailureConfig, {"max_failures": None}, "max_failures must be a whole number, got None"),
+        (FailureConfig, {"report_timeout_s": "2"}, "report_timeout_s must be a number of seconds or None, got '2'"),
+        (FailureConfig, {"stop_grace_s": None}, "stop_grace_s must be a number of seconds, got None"),
+        (CheckpointConfig, {"num_to_keep": 2.5}, "num_to_keep must be a whole number or None, got 2.5"),
+        (CheckpointConfig, {"num_to_keep": True}, "num_to_keep must be a whole number or None, got True"),
+        (CheckpointConfig, {"checkpoint_frequency": "2"}, "checkpoint_frequency must be a whole number, got '2'"),
+        (CheckpointConfig, {"checkpoint_score_attribute": 3}, "checkpoint_score_attribute must be the name of a reported value, got 3"),
+        (RunConfig, {"callbacks": tune.Callback()}, "callbacks must be a list of tuner.Callback, got <tuner"),
+        (RunConfig, {"resources": [1]}, r"resources must be a dictionary of amounts by name, got \[1\]"),
+        (RunConfig, {"resources": {"cpu": "2"}}, "resources must be a dictionary of amounts by name, got {'cpu': '2'}"),
+        (RunConfig, {"storage_path": 3}, "storage_path must be a path, got 3"),
+    ],
+)
+def test_values_of_the_wrong_type(kind, options, message):
+    with pytest.raises(TypeError, match=message):
+        kind(**options)
+
+
+@pytest.mark.parametrize("amount", [-1, float("nan"), float("inf")])
+def test_resources_that_are_no_amount(amount):
+    with pytest.raises(ValueError, match=r"resources must be finite and at least 0, got \{'cpu': "):
+        RunConfig(resources={"cpu": amount})
+
+
 @pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", ".hidden", "with space", "x" * 101])
 def test_a_name_that_is_no_directory_name(name):
     with pytest.raises(ValueError, match="name must be 1 to 100 letters, digits"):
@@ -183,7 +212,8 @@ def test_settings_of_the_run(options, kind, message):
     ],
 )
 def test_a_metric_that_is_named_twice(build, part):
-    with pytest.raises(ValueError, match="metric and mode must be given once, got metric='loss', mode='min' in TuneConfig and .*ASHA"):
+    message = r"metric and mode must be given once, got metric='loss', mode='min' in TuneConfig and .* in AsyncHyperBand"
+    with pytest.raises(ValueError, match=message):
         build(train, tune={"metric": "loss", "mode": "min", **part})
 
 

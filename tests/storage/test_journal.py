@@ -165,6 +165,25 @@ def test_a_failed_sync_of_the_thread_is_mended_at_the_next_flush(tmp_path, fault
     assert losses(tmp_path) == list(range(6))
 
 
+def test_a_sync_of_the_thread_that_fails_while_the_driver_syncs_is_mended_as_well(tmp_path, monkeypatch):
+    writer = Journal(tmp_path, has_syncer=False)
+    genuine = writer._mend
+    failures = iter([True])
+
+    def mend():
+        genuine()
+        writer._is_condemned = next(failures, False)
+
+    monkeypatch.setattr(writer, "_mend", mend)
+    writer.append(body(0))
+    writer._write_staged()
+    writer.rotate()
+    writer.append(body(1))
+    writer.close()
+    assert losses(tmp_path) == [0.0, 1.0]
+    assert writer.synced_sequence == 2
+
+
 OPERATIONS = ("make_directory", "create", "write", "truncate", "sync", "rename", "sync_directory", "close", "remove")
 
 

@@ -174,8 +174,10 @@ class Outcome:
         commands: What is to be done, in order, once the event is written down.
         notices: What observers have to hear, in order.
         decisions: What was decided and why, to be written down with the event.
+        is_routine: Whether the event was the end of a turn from which nothing followed but that trials go on.
     """
 
     commands: Sequence[Command] = ()
     notices: Sequence[Notice] = ()
     decisions: Sequence[Decision] = ()
+    is_routine: bool = False

@@ -159,7 +159,13 @@ class DriverRestarted:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The driver has told everything that had happened: now look at the clock and say what to do."""
+    """The driver has told everything that had happened: now look at the clock and say what to do.
+
+    Attributes:
+        is_routine: Noted by the driver when it writes the event down: nothing followed but that trials go on.
+    """
+
+    is_routine: bool = False
 
 
 Event = (

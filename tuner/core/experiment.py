@@ -51,6 +51,7 @@ class Experiment:
         self._desk = SearchDesk(settings.max_trials)
         self._waiting: dict[str, Report] = {}
         self._now_s = 0.0
+        self._is_routine = False
         self._commands: list[cmd.Command] = []
         self._notices: list[cmd.Notice] = []
         self._decisions: list[Decision] = []
@@ -66,6 +67,7 @@ class Experiment:
         self._patience = Patience(settings.report_timeout_s, settings.stop_grace_s)
         self._typical_request = settings.default_request
         self._stopping: Intention | None = None
+        self._is_unsettled = True
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -108,8 +110,11 @@ class Experiment:
             InvalidTransition: If the event cannot happen in this state.
         """
         self._now_s = at_s
+        self._is_routine = False
+        # What trials report frees no slot and makes none ready, unless something is decided on it.
+        self._is_unsettled |= not isinstance(event, ev.ResultReported | ev.TurnEnded)
         self._dispatch(event)
-        outcome = cmd.Outcome(self._commands, self._notices, self._decisions)
+        outcome = cmd.Outcome(self._commands, self._notices, self._decisions, self._is_routine)
         self._commands, self._notices, self._decisions = [], [], []
         return outcome
 
@@ -184,7 +189,7 @@ class Experiment:
         flat = flatten(event.metrics)
         report = Report(trial, {**event.metrics, CONFIG: trial.config}, flat)
         self._waiting[trial.trial_id] = report
-        self._desk.hear()
+        self._is_unsettled |= self._desk.hear()
         trial.summarise(flat)
         self.best.consider(trial, flat)
         self._notices.append(cmd.ResultRecorded(trial, report.result, flat))
@@ -290,6 +295,7 @@ class Experiment:
         for decision in decisions:
             trial = self.roster[decision.trial_id]
             self._decisions.append(decision)
+            self._is_unsettled = True
             match decision:
                 case Stop():
                     ending = Ending.COMPLETED if decision.is_complete else Ending.STOPPED_EARLY
@@ -325,18 +331,22 @@ class Experiment:
                 self._patience.expect_exit(trial_id, self._now_s, is_urgent=True)
 
     def _settle(self) -> None:
+        """Answer whoever waits, and find work for what is free; mostly the former, which is why it is told apart."""
+        was_stopping = self.is_stopping
         self._look_at_the_clock()
-        for report in list(self._waiting.values()):
-            self._answer(report)
+        goes_on = [self._answer(report) for report in list(self._waiting.values())]
         self._waiting.clear()
         if self._stopping:
             for trial in [*self.roster.ready, *self.roster.paused.values()]:
                 self._intend(trial, self._stopping)
-            return
-        self._start_ready()
-        self._wake_paused()
-        self._ask()
-        self._conclude()
+        elif self._is_unsettled or self.roster.paused:
+            self._is_unsettled = False
+            self._start_ready()
+            self._wake_paused()
+            self._ask()
+            self._conclude()
+        is_all = len(goes_on) == len(self._commands) and not self._notices and not self._decisions
+        self._is_routine = is_all and all(goes_on) and self.is_stopping == was_stopping and not self.is_finished
 
     def _look_at_the_clock(self) -> None:
         budget_s = self.settings.time_budget_s
@@ -351,7 +361,8 @@ class Experiment:
             self._take_result(trial)
             self._commands.append(cmd.KillWorker(trial_id, trial.attempt, why))
 
-    def _answer(self, report: Report) -> None:
+    def _answer(self, report: Report) -> bool:
+        """Answer a report and return whether its trial simply goes on."""
         trial = report.trial
         save = self._keeper.is_due(trial, report.flat)
         verdict = trial.intention.verdict if trial.intention else Verdict.CONTINUE
@@ -364,6 +375,7 @@ class Experiment:
             move_worker(trial, WorkerMove.LEAVE)
             self._patience.expect_exit(trial.trial_id, self._now_s)
         self._commands.append(cmd.AnswerReport(trial.trial_id, trial.attempt, verdict, save))
+        return verdict is Verdict.CONTINUE and not save
 
     def _start_ready(self) -> None:
         while trial := self.roster.pop_startable():

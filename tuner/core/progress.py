@@ -20,6 +20,7 @@ class Progress:
         mode: ``"min"`` or ``"max"``, None without a metric.
         num_trials_by_status: How many trials there are in each status; one without trials may be missing.
         num_stopped_early: How many of the TERMINATED ones a scheduler has stopped.
+        num_interrupted: How many of the TERMINATED ones have been interrupted and may be continued.
         num_total: How many trials there will be, None where that is open.
         num_finished: How many trials are TERMINATED or in ERROR.
         elapsed_s: Seconds since the start of the experiment.
@@ -40,6 +41,7 @@ class Progress:
     mode: str | None = None
     num_trials_by_status: Mapping[Status, int] = field(default_factory=dict)
     num_stopped_early: int = 0
+    num_interrupted: int = 0
     num_total: int | None = None
     num_finished: int = 0
     elapsed_s: float = 0.0
@@ -92,6 +94,7 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float) -> Progress:
         mode=settings.mode,
         num_trials_by_status=dict(roster.num_by_status),
         num_stopped_early=roster.num_by_ending[Ending.STOPPED_EARLY],
+        num_interrupted=roster.num_by_ending[Ending.INTERRUPTED],
         num_total=settings.max_trials,
         num_finished=roster.num_by_status[Status.TERMINATED] + roster.num_by_status[Status.ERROR],
         elapsed_s=elapsed_s,

@@ -44,10 +44,11 @@ class SearchDesk:
         self._has_heard = False
         return [f"t{index:05d}" for index in range(first, first + num)]
 
-    def hear(self) -> None:
-        """Take note that something has happened that may change the searcher's mind."""
+    def hear(self) -> bool:
+        """Take note that something has happened that may change the searcher's mind; return whether it had waited for that."""
+        had_waited, self.is_postponed = self.is_postponed, False
         self._has_heard = True
-        self.is_postponed = False
+        return had_waited
 
     def answer(self) -> None:
         """Take note that a configuration has come."""

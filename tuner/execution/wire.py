@@ -12,8 +12,7 @@ import pickle
 import socket
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import cloudpickle
 
@@ -27,8 +26,7 @@ _READ_BYTES: Final = 1 << 16
 _LENGTH: Final = struct.Struct("!Q")
 
 
-@dataclass(frozen=True, slots=True)
-class Birth:
+class Birth(NamedTuple):
     """What a worker is told before anything of the user's is unpickled.
 
     Attributes:
@@ -73,7 +71,7 @@ class DriverEnd:
 
     def send_birth(self, birth: Birth) -> None:
         """Begin to send the first message."""
-        body = pickle.dumps(birth, protocol=pickle.HIGHEST_PROTOCOL)
+        body = pickle.dumps(tuple(birth), protocol=pickle.HIGHEST_PROTOCOL)
         self.send(_LENGTH.pack(len(body)) + body)
 
     def send(self, data: bytes) -> None:
@@ -163,8 +161,7 @@ class WorkerEnd:
         while len(body) < length:
             body += self._read()
         self._unread = b""  # there is no answer yet
-        birth: Birth = pickle.loads(body)  # noqa: S301  (from the driver, which also gave us our code)
-        return birth
+        return Birth(*pickle.loads(body))  # noqa: S301  (from the driver, which also gave us our code)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message."""

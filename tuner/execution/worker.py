@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import io
 import logging
 import os
 import pickle
@@ -17,7 +18,6 @@ import random
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tuner.storage.layout import STDERR, STDOUT
@@ -31,6 +31,8 @@ from .wire import Birth, WorkerEnd
 
 _OOM_SCORE: Final = b"300"
 """Out of 1000: when memory runs out, the kernel is to take a trial and neither the driver nor the zygote."""
+
+_STREAMS: Final = {"stdout": 1, "stderr": 2}
 
 
 def enter_life(zygote: int, knells: tuple[int, ...]) -> None:
@@ -61,6 +63,13 @@ def warm_up() -> None:
     host()
     if "numpy" in sys.modules:
         importlib.import_module("numpy.random")
+    for name, descriptor in _STREAMS.items():
+        stream = getattr(sys, name)
+        if stream is None:  # closed in the driver
+            setattr(sys, name, stream := open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115, PTH123  (open for life)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+        stream.flush()
 
 
 def live(descriptor: int, load: Callable[[], Any]) -> NoReturn:
@@ -99,30 +108,27 @@ def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
 def _settle(birth: Birth) -> None:
     """Make the process the trial's own."""
     os.environ.update(birth.environ)
-    directory = Path(birth.trial_dir)
-    directory.mkdir(parents=True, exist_ok=True)
-    _redirect("stdout", directory / STDOUT)
-    _redirect("stderr", directory / STDERR)
+    for name, descriptor in _STREAMS.items():
+        _append_to_file(descriptor, os.path.join(birth.trial_dir, name))  # noqa: PTH118  (a Path costs many pages, see above)
     random.seed(birth.seed)  # noqa: TID251  (the training code's, not ours)
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed(birth.seed % 2**32)
     limit_threads(birth.environ)
 
 
-def _redirect(name: str, path: Path) -> None:
-    """Append what the process and its children write to a standard stream to a file.
+def _append_to_file(descriptor: int, path: str) -> None:
+    """Have a file take what this process and its children write to the descriptor.
 
-    The stream object stays: logging handlers may hold it since the trainable was loaded.
+    The stream objects stay as they are: logging handlers may hold them since the trainable was loaded.
     """
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    descriptor = {"stdout": 1, "stderr": 2}[name]
-    os.dup2(target, descriptor)
-    os.close(target)
-    stream = getattr(sys, name)
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")
-    elif stream is None:
-        setattr(sys, name, open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115  (open for life)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        file = os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        file = os.open(path, flags, 0o666)
+    os.dup2(file, descriptor)
+    os.close(file)
 
 
 def _leave(code: int) -> NoReturn:

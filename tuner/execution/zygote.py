@@ -296,9 +296,6 @@ def _load(parcel: Parcel) -> tuple[Any, str | None]:
         worker.warm_up()
     except BaseException as error:  # noqa: BLE001  (the user's modules may even exit)
         return None, f"it cannot be loaded there ({type(error).__name__}: {error})"
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
     return trainable, _why_not_fork()
 
 

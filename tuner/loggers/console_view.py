@@ -258,8 +258,9 @@ def _state_counts(progress: Progress) -> list[str]:
         "running": count.get(Status.RUNNING, 0),
         "paused": count.get(Status.PAUSED, 0),
         "pending": count.get(Status.PENDING, 0),
-        "done": count.get(Status.TERMINATED, 0) - progress.num_stopped_early,
+        "done": count.get(Status.TERMINATED, 0) - progress.num_stopped_early - progress.num_interrupted,
         "stopped early": progress.num_stopped_early,
+        "interrupted": progress.num_interrupted,
         "failed": count.get(Status.ERROR, 0),
     }
     return [f"{state} {number}" for state, number in states.items() if number]

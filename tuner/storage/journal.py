@@ -8,6 +8,7 @@ single trials in `rows`; both are offered here as well.
 from __future__ import annotations
 
 import enum
+import errno
 import os
 import threading
 import time
@@ -292,8 +293,10 @@ class Journal:
 
     def _sync_unsynced(self) -> None:
         with self._file_lock:
-            if self.policy is SyncPolicy.PROCESS or self._is_condemned or not self._unsynced:
+            if self.policy is SyncPolicy.PROCESS or not self._unsynced:
                 return
+            if self._is_condemned:  # by the thread, since the driver has looked
+                raise OSError(errno.EIO, "an earlier sync has failed")
             target = self._written
             try:
                 self._segment.sync()

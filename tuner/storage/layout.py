@@ -6,7 +6,8 @@
       lock                         flock'd for the driver's life
       experiment.json              the declaration
       journal/<first sequence>.log segments of checksummed lines
-      snapshot/<last sequence>.json
+      journal/torn-<segment>-<byte> what a recovery has cut off
+      snapshot/<last sequence>.json the newest two
       <trial_id>/
         params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
         checkpoint_000000/ ...

@@ -40,6 +40,8 @@ CLOSE: Final = "close"
 MARKS: Final = frozenset({OPEN, CLOSE})
 """Kinds of records that are no events."""
 RESULT: Final = "result"
+ROUTINE_END: Final = "turn"
+"""Field of a record before which a turn ended from which nothing followed but that trials go on: when it ended, in seconds."""
 
 
 def encode(event: Event, stamp: float, decisions: Sequence[Decision] = ()) -> Body:
@@ -71,8 +73,8 @@ def _fields(event: Event) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case fo
     match event:
         case ResultReported(trial_id, attempt, metrics, checkpoint):
             return {"k": RESULT, "id": trial_id, "a": attempt, "m": metrics, "c": _checkpoint_fields(checkpoint)}
-        case TurnEnded():
-            return {"k": "turn"}
+        case TurnEnded(is_routine):
+            return {"k": "turn", "is_routine": True} if is_routine else {"k": "turn"}
         case TrialSuggested():
             return _suggested_fields(event)
         case SuggestionPostponed(trial_id):
@@ -207,7 +209,7 @@ def _decision(fields: Mapping[str, Any]) -> Decision:
 
 _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     RESULT: _result,
-    "turn": lambda _: TurnEnded(),
+    "turn": lambda body: TurnEnded(body.get("is_routine", False)),
     "suggested": _suggested,
     "postponed": lambda body: SuggestionPostponed(body["id"]),
     "search_ended": lambda _: SearchEnded(),

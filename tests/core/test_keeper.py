@@ -1,0 +1,111 @@
+"""When a checkpoint is due, which are kept, who still needs one."""
+
+import math
+
+import pytest
+
+from schedulers.decisions import Reason
+from tuner.core.keeper import CheckpointKeeper
+from tuner.core.retention import RetentionPolicy
+from tuner.core.settings import CheckpointPolicy
+from tuner.core.trial import CheckpointRecord, Ending, Intention, Trial, Verdict
+
+PAUSE = Intention(Verdict.PAUSE, Ending.INTERRUPTED, Reason("test"))
+STOP = Intention(Verdict.STOP, Ending.STOPPED_EARLY, Reason("test"))
+INTERRUPT = Intention(Verdict.STOP, Ending.INTERRUPTED, Reason("signal.SIGINT"))
+
+
+def keeper(*, retention=None, can_save_on_demand=True, **policy):
+    return CheckpointKeeper(CheckpointPolicy(can_save_on_demand=can_save_on_demand, retention=retention or RetentionPolicy(), **policy))
+
+
+def trial_with(intention=None, *, owes_save=False, checkpoints=()):
+    trial = Trial("t", {}, {})
+    trial.intention, trial.owes_save = intention, owes_save
+    trial.checkpoints = list(checkpoints)
+    return trial
+
+
+def at(iteration, **more):
+    return {"training_iteration": iteration, **more}
+
+
+def indices(trial):
+    return [checkpoint.index for checkpoint in trial.checkpoints]
+
+
+@pytest.mark.parametrize(
+    ("intention", "at_end", "is_due"),
+    [(None, True, False), (PAUSE, False, True), (INTERRUPT, False, True), (STOP, False, False), (STOP, True, True)],
+)
+def test_who_leaves_saves_if_the_trial_may_go_on_later_or_the_end_is_to_be_kept(intention, at_end, is_due):
+    assert keeper(at_end=at_end).is_due(trial_with(intention), at(3)) is is_due
+
+
+def test_a_checkpoint_is_due_at_multiples_of_the_frequency():
+    assert [time for time in range(1, 8) if keeper(frequency=3).is_due(trial_with(), at(time))] == [3, 6]
+    assert not any(keeper(frequency=0).is_due(trial_with(), at(time)) for time in range(1, 8))
+
+
+@pytest.mark.parametrize(("flag", "is_due"), [(True, True), (False, False), (1, False), ("yes", False)])
+def test_a_result_may_ask_for_a_checkpoint_with_true_itself(flag, is_due):
+    assert keeper().is_due(trial_with(), at(3, should_checkpoint=flag)) is is_due
+
+
+def test_somebody_else_may_ask_for_a_checkpoint():
+    assert keeper().is_due(trial_with(owes_save=True), at(3))
+
+
+def test_there_is_at_most_one_checkpoint_per_result():
+    trial = trial_with(PAUSE, owes_save=True, checkpoints=[CheckpointRecord(0, 3)])
+    assert not keeper(frequency=1).is_due(trial, at(3))
+    assert keeper(frequency=1).is_due(trial, at(4))
+
+
+def test_who_cannot_save_on_demand_is_never_asked():
+    assert not keeper(can_save_on_demand=False, frequency=1, at_end=True).is_due(trial_with(PAUSE, owes_save=True), at(1))
+    assert not keeper(can_save_on_demand=False).can_save_on_demand
+    assert keeper().can_save_on_demand
+
+
+@pytest.mark.parametrize(("value", "score"), [(0.5, 0.5), (3, 3.0), (True, None), ("0.5", None), (None, None), (math.inf, math.inf)])
+def test_the_score_is_the_number_in_the_result(value, score):
+    trial = trial_with()
+    scored, _ = keeper(retention=RetentionPolicy(score_attribute="val/acc")).add(trial, CheckpointRecord(0, 1), at(1, **{"val/acc": value}))
+    assert scored.score == score
+    assert trial.checkpoints == [scored]
+
+
+def test_a_score_may_be_nan_or_missing():
+    judge = keeper(retention=RetentionPolicy(score_attribute="acc"))
+    assert math.isnan(judge.add(trial_with(), CheckpointRecord(0, 1), at(1, acc=math.nan))[0].score)
+    assert judge.add(trial_with(), CheckpointRecord(0, 1, score=0.9), at(1))[0].score is None
+
+
+def test_each_checkpoint_moves_the_next_index_on():
+    trial = trial_with()
+    keeper().add(trial, CheckpointRecord(4, 1), at(1))
+    assert trial.next_checkpoint == 5
+
+
+def test_what_is_superseded_leaves_the_trial_and_is_returned_for_deletion():
+    trial, judge = trial_with(), keeper(retention=RetentionPolicy(num_to_keep=1))
+    assert judge.add(trial, CheckpointRecord(0, 1), at(1))[1] == []
+    assert [dropped.index for dropped in judge.add(trial, CheckpointRecord(1, 2), at(2))[1]] == [0]
+    assert indices(trial) == [1]
+
+
+def test_the_checkpoint_that_an_attempt_starts_from_stays_until_it_is_released():
+    trial, judge = trial_with(checkpoints=[CheckpointRecord(0, 1)]), keeper(retention=RetentionPolicy(num_to_keep=1))
+    assert judge.lease_start(trial) == CheckpointRecord(0, 1)
+    assert judge.add(trial, CheckpointRecord(1, 2), at(2))[1] == []
+    assert indices(trial) == [0, 1]
+    assert [dropped.index for dropped in judge.release(trial)] == [0]
+    assert indices(trial) == [1]
+    assert judge.release(trial) == []
+
+
+def test_a_start_from_the_beginning_leases_nothing():
+    trial = trial_with()
+    assert keeper().lease_start(trial) is None
+    assert trial.leased == set()

@@ -1,0 +1,87 @@
+"""What a progress display learns."""
+
+import pytest
+
+from schedulers.decisions import Reason, Stop
+from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, suggest
+from tuner.core.events import Outcome
+from tuner.core.progress import Progress, look_at
+from tuner.core.trial import Status
+
+
+def look(talk, elapsed_s=0.0):
+    return look_at(talk.experiment, "demo", elapsed_s)
+
+
+def test_before_anything_has_happened_there_is_nothing_to_tell():
+    progress = look(Conversation(max_trials=4, metric="loss", mode="min"))
+    assert (progress.name, progress.metric, progress.mode, progress.num_total) == ("demo", "loss", "min", 4)
+    assert (progress.num_finished, progress.best, progress.best_value, progress.running, progress.leaders) == (0, None, None, (), ())
+    assert progress.waiting_for == ""
+
+
+def test_trials_are_counted_by_where_they_stand_and_why_they_ended():
+    scheduler = ScriptedScheduler({("t00000", 1): [Stop("t00000", Reason("test"))]})
+    talk = Conversation(scheduler, capacity={"cpu": 4.0}, max_trials=4, metric="loss", mode="min")
+    talk.begin(4)
+    talk.report("t00000", 1, loss=0.5)
+    talk.exit("t00000", Outcome.STOPPED)
+    talk.exit("t00001", Outcome.FAILED, BOOM)
+    progress = look(talk, 7.0)
+    assert +progress.num_trials_by_status == {Status.TERMINATED: 1, Status.ERROR: 1, Status.RUNNING: 2}
+    assert (progress.num_finished, progress.num_stopped_early, progress.num_errors, progress.elapsed_s) == (2, 1, 1, 7.0)
+    assert [trial.trial_id for trial in progress.running] == ["t00002", "t00003"]
+    assert (progress.best, progress.best_value, progress.best_result["training_iteration"]) == (talk.trial("t00000"), 0.5, 1)
+    assert progress.leaders == (talk.trial("t00000"),)
+    assert (progress.used, progress.capacity) == ({"cpu": 2.0}, {"cpu": 4.0})
+
+
+def test_an_attempt_that_is_tried_again_counts_as_an_error_but_not_as_finished():
+    talk = Conversation(max_trials=1, max_failures=1)
+    talk.begin(1)
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    assert (look(talk).num_errors, look(talk).num_finished) == (1, 0)
+
+
+def test_who_waits_is_told_what_for():
+    talk = Conversation(max_trials=2, capacity={"cpu": 2.0, "gpu": 1.0}, default_request={"cpu": 0.5})
+    talk.say()
+    talk.say(suggest("t00000", cpu=1.0, gpu=1.0), suggest("t00001", cpu=2.0, gpu=1.0))
+    assert look(talk).waiting_for == "free cpu and gpu"
+
+
+def test_a_limit_on_concurrent_trials_is_what_they_wait_for():
+    talk = Conversation(max_trials=2, max_concurrent=1, max_failures=1)
+    talk.begin(1)
+    assert look(talk).waiting_for == ""
+    talk.experiment.roster.ready.push(talk.trial("t00000"))
+    assert look(talk).waiting_for == "one of 1 concurrent trials to end"
+
+
+@pytest.mark.parametrize(
+    ("settings", "fraction"),
+    [
+        ({}, None),
+        ({"num_total": 8, "num_finished": 2, "time_budget_s": 10.0, "elapsed_s": 9.0}, 0.25),
+        ({"num_total": 8, "num_finished": 9}, 1.0),
+        ({"time_budget_s": 10.0, "elapsed_s": 4.0}, 0.4),
+        ({"time_budget_s": 10.0, "elapsed_s": 14.0}, 1.0),
+    ],
+)
+def test_progress_is_that_of_the_trials_or_else_of_the_time(settings, fraction):
+    assert Progress("demo", **settings).fraction == fraction
+
+
+@pytest.mark.parametrize(
+    ("settings", "remaining_s"),
+    [
+        ({}, None),
+        ({"num_total": 100, "num_finished": 2, "elapsed_s": 9.0}, None),
+        ({"num_total": 100, "num_finished": 10, "elapsed_s": 9.0}, 81.0),
+        ({"num_total": 100, "num_finished": 10, "elapsed_s": 9.0, "time_budget_s": 20.0}, 11.0),
+        ({"num_total": 100, "num_finished": 2, "elapsed_s": 9.0, "time_budget_s": 20.0}, 11.0),
+        ({"elapsed_s": 29.0, "time_budget_s": 20.0}, 0.0),
+    ],
+)
+def test_the_time_left_follows_from_the_pace_and_the_budget(settings, remaining_s):
+    assert Progress("demo", **settings).remaining_s == remaining_s

@@ -1,0 +1,259 @@
+"""Whatever one trial does to its process, it is told with its cause, and the other trials finish."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from tuner import Checkpoint
+from tuner.errors import TrialFailed
+
+
+class BadToPickle(Exception):
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+        self.lock = threading.Lock()
+
+    def __reduce__(self):
+        raise RuntimeError("no pickle")
+
+
+class NoException(BaseException):
+    pass
+
+
+def fail(how):  # noqa: C901  (a table)
+    match how:
+        case "raise":
+            raise ValueError("the loss exploded")
+        case "unpicklable":
+            raise BadToPickle("one", "two")
+        case "base":
+            raise NoException("not caught by except Exception")
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "sys.exit(3)":
+            sys.exit(3)
+        case "os._exit(3)":
+            sys.stderr.write("these are my last words\n")
+            os._exit(3)
+        case "os._exit(0)":
+            os._exit(0)
+        case "segfault":
+            ctypes.string_at(0)
+        case "SIGKILL":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "hang":
+            threading.Event().wait()
+
+
+DEATHS = {
+    "raise": ("ValueError: the loss exploded", 'raise ValueError("the loss exploded")'),
+    "unpicklable": ("BadToPickle: one and two", 'raise BadToPickle("one", "two")'),
+    "base": ("NoException: not caught by except Exception", "raise NoException"),
+    "interrupt": ("KeyboardInterrupt", "raise KeyboardInterrupt"),
+    "sys.exit(3)": ("SystemExit: exited with code 3", "sys.exit(3)"),
+    "os._exit(3)": ("exited with code 3: the process ended before the training code did", "these are my last words"),
+    "os._exit(0)": ("exited with code 0: the process ended before the training code did", ""),
+    "segfault": ("killed by SIGSEGV", ""),
+    "SIGKILL": ("killed by SIGKILL", "the kernel does that when memory runs out"),
+}
+
+
+def train(config):
+    """Report two epochs, fail in the way that is asked for, and report two more."""
+    start = 0
+    if checkpoint := tune.get_checkpoint():
+        start = json.loads(Path(checkpoint.path, "epoch.json").read_text()) + 1
+    for epoch in range(start, 4):
+        with tempfile.TemporaryDirectory() as temporary:
+            Path(temporary, "epoch.json").write_text(str(epoch))
+            tune.report({"epoch": epoch}, checkpoint=Checkpoint.from_directory(temporary))
+        if epoch == 1:
+            fail(config["how"])
+
+
+@pytest.fixture
+def space():
+    return {"how": tune.grid_search([None, *DEATHS, None])}
+
+
+def test_every_death_is_told_with_its_cause_and_the_others_finish(fit, space, rows_of):
+    results = fit(train, space)
+    dead = [result for result in results if result.config["how"]]
+    assert {result.config["how"] for result in results if result.status == "TERMINATED"} == {None}
+    assert results.num_errors == len(results.errors) == len(dead) == len(DEATHS)
+    for result in dead:
+        message, detail = DEATHS[result.config["how"]]
+        log = Path(result.path, "error.txt").read_text()
+        assert message in str(result.error)
+        assert log.startswith("Failure #1 (attempt 1, ")
+        assert message in log
+        assert detail in log
+    assert [[row["epoch"] for row in rows_of(result.path)] for result in dead] == [[0, 1]] * len(dead)
+    survivors = [result for result in results if not result.config["how"]]
+    assert [result.metrics["epoch"] for result in survivors] == [3, 3]
+    assert [Path(result.path, "error.txt").exists() for result in survivors] == [False, False]
+
+
+def test_every_death_is_survived_by_a_retry_from_the_latest_checkpoint_in_a_new_process(fit, space, rows_of):
+    results = fit(train, space, failure={"max_failures": 1})
+    assert [str(result.status) for result in results] == ["TERMINATED"] * len(results)
+    assert results.errors == []
+    for result in results:
+        rows = rows_of(result.path)
+        assert [(row["epoch"], row["training_iteration"]) for row in rows] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+        assert len({row["pid"] for row in rows}) == (2 if result.config["how"] else 1)
+        assert [row["iterations_since_restore"] for row in rows][2:] == ([1, 2] if result.config["how"] else [3, 4])
+
+
+def test_leaving_with_code_zero_is_no_failure(fit):
+    def train(config):
+        tune.report({"epoch": 0})
+        sys.exit(0)
+
+    (result,) = fit(train)
+    assert result.status == "TERMINATED"
+    assert result.ending == "completed"
+
+
+def test_a_trial_that_hangs_is_killed_and_tried_again(fit, rows_of):
+    results = fit(train, {"how": tune.grid_search(["hang", None])}, failure={"max_failures": 1, "report_timeout_s": 0.5})
+    assert [str(result.status) for result in results] == ["TERMINATED", "TERMINATED"]
+    assert [row["epoch"] for row in rows_of(results[0].path)] == [0, 1, 2, 3]
+    assert "no report for more than report_timeout_s=0.5" in Path(results[0].path, "error.txt").read_text()
+
+
+def test_a_trial_that_never_reports_is_killed_too(fit):
+    def train(config):
+        if config["hangs"]:
+            threading.Event().wait()
+
+    results = fit(train, {"hangs": tune.grid_search([True, False])}, failure={"report_timeout_s": 0.5})
+    assert [str(result.status) for result in results] == ["ERROR", "TERMINATED"]
+
+
+def test_each_failed_attempt_has_its_paragraph_and_the_last_one_is_the_error(fit):
+    def train(config):
+        checkpoint = tune.get_checkpoint()
+        attempt = int(Path(checkpoint.path, "attempt").read_text()) + 1 if checkpoint else 1
+        with tempfile.TemporaryDirectory() as temporary:
+            Path(temporary, "attempt").write_text(str(attempt))
+            tune.report({"attempt": attempt}, checkpoint=Checkpoint.from_directory(temporary))
+        raise ValueError(f"failed in attempt {attempt}")
+
+    (result,) = fit(train, failure={"max_failures": 2})
+    log = Path(result.path, "error.txt").read_text()
+    assert [line.split(",")[0] for line in log.splitlines() if line.startswith("Failure #")] == [
+        "Failure #1 (attempt 1", "Failure #2 (attempt 2", "Failure #3 (attempt 3",
+    ]  # fmt: skip
+    assert "failed in attempt 3" in str(result.error)
+    assert result.metrics["attempt"] == 3
+
+
+def test_a_retry_without_a_checkpoint_starts_from_the_beginning(fit, tmp_path, rows_of):
+    def train(config):
+        has_failed = (tmp_path / "has_failed").exists()
+        for epoch in range(3):
+            tune.report({"epoch": epoch, "second": has_failed})
+            if epoch == 1 and not has_failed:
+                (tmp_path / "has_failed").touch()
+                raise RuntimeError
+
+    (result,) = fit(train, failure={"max_failures": 1})
+    assert [(row["epoch"], row["second"]) for row in rows_of(result.path)] == [(0, True), (1, True), (2, True)]
+    assert len(result.metrics_dataframe) == 3
+
+
+def test_a_trial_that_fails_for_ever_is_tried_for_ever(fit, tmp_path):
+    def train(config):
+        (tmp_path / "attempts").open("a").write("x")
+        if (tmp_path / "attempts").stat().st_size < 6:
+            os._exit(1)
+        tune.report({"done": True})
+
+    (result,) = fit(train, failure={"max_failures": -1})
+    assert result.status == "TERMINATED"
+    assert (tmp_path / "attempts").stat().st_size == 6
+
+
+# fail_fast.
+
+
+def wait_or_fail(config):
+    tune.report({"epoch": 0})
+    if config["fails"]:
+        raise ValueError("this one fails")
+    while True:
+        tune.report({"epoch": 1})
+
+
+@pytest.fixture
+def one_fails():
+    return {"fails": tune.grid_search([False, True, False])}
+
+
+def test_fail_fast_ends_the_experiment_and_leaves_the_others_resumable(fit, one_fails):
+    results = fit(wait_or_fail, one_fails, failure={"fail_fast": True}, resources={"cpu": 2})
+    assert results[1].status == "ERROR"
+    assert [result.ending for result in results if result.trial_id != "t00001"] == ["interrupted"] * (len(results) - 1)
+    assert not results[0].metrics["done"]
+
+
+def test_fail_fast_raise_raises_what_happened(build, one_fails):
+    tuner = build(wait_or_fail, one_fails, failure={"fail_fast": "raise"}, resources={"cpu": 2})
+    with pytest.raises(TrialFailed, match="trial t00001 failed with ValueError: this one fails"):
+        tuner.fit()
+    assert tuner.get_results().num_errors == 1
+
+
+# What is not a failure of a trial but of what surrounds it.
+
+
+def test_a_class_that_cannot_be_set_up_fails_alone(fit):
+    class Fragile(tune.Trainable):
+        def setup(self, config):
+            if config["fails"]:
+                raise OSError("no such data")
+
+        def step(self):
+            return {"done": True}
+
+        def save_checkpoint(self, checkpoint_dir):
+            return {}
+
+    results = fit(Fragile, {"fails": tune.grid_search([True, False])})
+    assert [str(result.status) for result in results] == ["ERROR", "TERMINATED"]
+    assert "OSError: no such data" in str(results[0].error)
+
+
+def test_a_class_that_cannot_be_saved_goes_on_with_a_warning(fit, caplog):
+    class Unsaved(tune.Trainable):
+        def step(self):
+            return {}
+
+    (result,) = fit(Unsaved, stop={"training_iteration": 3})
+    assert result.status == "TERMINATED"
+    assert result.metrics["training_iteration"] == 3
+    assert result.checkpoint is None
+    assert "Unsaved cannot be saved; implement save_checkpoint and load_checkpoint" in caplog.text
+
+
+def test_a_trainable_that_cannot_be_loaded_fails_its_trials_with_the_reason(fit):
+    class Unloadable:
+        def __call__(self, config):
+            return None
+
+        def __reduce__(self):
+            return exec, ("raise ImportError('no module for this here')",)
+
+    results = fit(Unloadable(), {"x": tune.grid_search([1, 2])})
+    assert [str(result.status) for result in results] == ["ERROR", "ERROR"]
+    assert "ImportError: no module for this here" in str(results[0].error)

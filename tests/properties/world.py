@@ -1,0 +1,306 @@
+"""A world around the pure core that does whatever a world may do, and sees to it that the core keeps its promises.
+
+It plays executor, searcher and clock at once: workers start, report, save, fail and exit whenever somebody says so, with the manners that
+the protocols ask of them and no others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import random
+from collections import Counter, defaultdict
+
+from schedulers.decisions import Pause, Reason, Resume, Save, Stop
+from schedulers.scheduler import Scheduler
+from tuner.core.commands import AnswerReport, AskSearcher, CheckpointRecorded, DeleteCheckpoint, KillWorker, StartWorker
+from tuner.core.events import (
+    CheckpointFailed,
+    CheckpointSaved,
+    DriverRestarted,
+    Outcome,
+    ResultReported,
+    SearchEnded,
+    SuggestionPostponed,
+    TrialSuggested,
+    TurnEnded,
+    WorkerExited,
+    WorkerStarted,
+)
+from tuner.core.experiment import Experiment
+from tuner.core.trial import CheckpointRecord, Failure, Status, Verdict
+
+BOOM = Failure("ValueError", "boom")
+
+
+class Mood(enum.Enum):
+    """What a worker is about to do."""
+
+    STARTING = enum.auto()
+    TRAINING = enum.auto()
+    WAITING = enum.auto()
+    SAVING = enum.auto()
+    LEAVING = enum.auto()
+
+
+@dataclasses.dataclass(eq=False)
+class Worker:
+    """A worker as it sees itself."""
+
+    command: StartWorker
+    mood: Mood = Mood.STARTING
+    leaves_after_saving: bool = False
+    is_condemned: bool = False
+    iteration: int = 0
+    next_index: int = 0
+
+    @property
+    def key(self):
+        return self.command.trial_id, self.command.attempt
+
+
+class WhimsicalScheduler(Scheduler):
+    """Decides at random about any trial it has ever heard of; the same facts and seed give the same whims."""
+
+    def __init__(self, seed, *, can_pause=True):
+        self._chance = random.Random(seed)
+        self._known = []
+        self._kinds = (Stop, Pause, Resume, Resume, Save) if can_pause else (Stop, Save)
+        self.is_calm = False
+
+    def _whims(self, limit=2):
+        if self.is_calm or not self._known or self._chance.random() < 0.5:
+            return []
+        chosen = [self._chance.choice(self._known) for _ in range(self._chance.randint(0, limit))]
+        return [self._chance.choice(self._kinds)(trial_id, Reason("whim", {"of": trial_id})) for trial_id in chosen]
+
+    def on_trial_add(self, trial):
+        self._known.append(trial.trial_id)
+        return self._whims(1)
+
+    def on_trial_result(self, trial, result):
+        return self._whims()
+
+    def on_trial_complete(self, trial, result):
+        return self._whims(1)
+
+    def on_trial_error(self, trial):
+        return self._whims(1)
+
+    def on_idle(self, trials, num_free_slots):
+        assert num_free_slots > 0
+        assert trials
+        assert all(trial.status is Status.PAUSED for trial in trials)
+        return self._whims(4)
+
+
+class World:
+    """The world and its history.
+
+    Attributes:
+        workers: Those that live, by trial and attempt.
+        dead: Keys of workers that have exited or died with their driver.
+        asked: Ids of trials whose configurations are asked for.
+        history: Every event with its time, in order; None where the scheduler calms down.
+        outcomes: What followed from each event, as text that compares even where it holds NaN.
+    """
+
+    def __init__(self, settings, scheduler, stopper):
+        self.scheduler = scheduler
+        self.experiment = Experiment(settings, scheduler, stopper)
+        self.now_s = 0.0
+        self.workers = {}
+        self.dead = []
+        self.asked = []
+        self.history = []
+        self.outcomes = []
+        self.num_started = Counter()
+        self.num_exited = Counter()
+        self.kept = defaultdict(dict)
+        self.deleted = set()
+        self._over = {}
+        self._commands = []
+
+    # ------------------------------------------------------------------------------------------------ telling the core
+
+    def tell(self, event):
+        """Fold an event and check everything that must hold after it."""
+        outcome = self.experiment.handle(event, self.now_s)
+        self.history.append((event, self.now_s))
+        self.outcomes.append(repr((outcome.commands, outcome.notices, outcome.decisions)))
+        self._commands += outcome.commands
+        for notice in outcome.notices:
+            if isinstance(notice, CheckpointRecorded):
+                self.kept[notice.trial.trial_id][notice.checkpoint.index] = notice.checkpoint
+        self.experiment.check()
+        self._check_the_dead_rest(event)
+        self._check_failures()
+
+    def end_turn(self):
+        """Close the turn and do what is wanted, in the driver's order."""
+        self.tell(TurnEnded())
+        commands, self._commands = self._commands, []
+        doomed = {(command.trial_id, command.checkpoint.index) for command in commands if isinstance(command, DeleteCheckpoint)}
+        for command in commands:
+            match command:
+                case StartWorker():
+                    assert command.checkpoint is None or (command.trial_id, command.checkpoint.index) not in doomed
+                    self._start(command)
+                case AnswerReport():
+                    self._answer(command)
+                case KillWorker():
+                    self.workers[command.trial_id, command.attempt].is_condemned = True
+                case DeleteCheckpoint():
+                    self._delete(command)
+                case AskSearcher():
+                    self.asked.append(command.trial_id)
+        self._check_turn()
+
+    def _start(self, command):
+        trial_id = command.trial_id
+        assert not any(other == trial_id for other, _ in self.workers), "two live attempts of one trial"
+        assert command.attempt == self.num_started[trial_id] + 1
+        assert command.checkpoint == max(self.kept[trial_id].values(), key=lambda checkpoint: checkpoint.index, default=None)
+        assert command.next_checkpoint not in self.kept[trial_id]
+        self.num_started[trial_id] += 1
+        iteration = command.checkpoint.iteration if command.checkpoint else 0
+        worker = Worker(command, iteration=iteration, next_index=command.next_checkpoint)
+        self.workers[worker.key] = worker
+
+    def _answer(self, command):
+        worker = self.workers[command.trial_id, command.attempt]
+        assert worker.mood is Mood.WAITING, "an answer that nobody waits for"
+        assert not command.save or self.experiment.settings.checkpoints.can_save_on_demand
+        leaves = command.verdict is not Verdict.CONTINUE
+        worker.leaves_after_saving = leaves
+        worker.mood = Mood.SAVING if command.save else Mood.LEAVING if leaves else Mood.TRAINING
+
+    def _delete(self, command):
+        key = (command.trial_id, command.checkpoint.index)
+        assert key not in self.deleted, "deleted twice"
+        assert self.kept[command.trial_id].pop(command.checkpoint.index) == command.checkpoint
+        self.deleted.add(key)
+
+    # ------------------------------------------------------------------------------------------------ what must hold
+
+    def _check_the_dead_rest(self, event):
+        """Nothing happens to a trial after its end, except that a restarted driver may take it up."""
+        if isinstance(event, DriverRestarted):
+            self._over = {}
+        for trial in self.experiment.trials:
+            if trial.is_finished:
+                standing = (trial.status, trial.ending, trial.reason, trial.attempt, trial.num_failures, len(trial.failures))
+                assert self._over.setdefault(trial.trial_id, standing) == standing, "something happened to a trial that is over"
+        assert all(self.experiment.roster[trial_id].is_finished for trial_id in self._over)
+
+    def _check_failures(self):
+        limit = self.experiment.settings.max_failures
+        for trial in self.experiment.trials:
+            assert trial.is_finished or limit < 0 or trial.num_failures <= limit, "tried again too often"
+
+    def _check_turn(self):
+        experiment = self.experiment
+        waiting = [worker.key for worker in self.workers.values() if worker.mood is Mood.WAITING and not worker.is_condemned]
+        assert not waiting, f"no answer for {waiting}"
+        assert {trial_id for trial_id, _ in self.workers} == set(experiment.roster.live)
+        for trial in experiment.trials:
+            assert {checkpoint.index for checkpoint in trial.checkpoints} == set(self.kept[trial.trial_id])
+            num_to_keep = experiment.settings.checkpoints.retention.num_to_keep
+            assert num_to_keep is None or len(trial.checkpoints) <= num_to_keep + 1 + len(trial.leased)
+        deadline_s = experiment.next_deadline_s()
+        assert deadline_s is None or deadline_s > self.now_s, "a deadline that was passed over"
+        assert experiment.is_finished or self.workers or self.asked or experiment.roster.ready, "nothing will ever happen again"
+        if not self.workers and not experiment.is_finished:
+            assert self.asked, "nobody runs, although everything is free"
+        self._check_devices()
+
+    def _check_devices(self):
+        load = Counter()
+        for worker in self.workers.values():
+            for device in worker.command.gpu_ids:
+                load[device] += min(worker.command.resources["gpu"], 1.0)
+        assert all(share < 1.001 for share in load.values()), "a device is occupied twice"
+        assert all(device < int(self.experiment.settings.capacity.get("gpu", 0)) for device in load)
+
+    # ------------------------------------------------------------------------------------------------ what the world does
+
+    def in_mood(self, *moods):
+        """Return the workers in these moods."""
+        return [worker for worker in self.workers.values() if worker.mood in moods]
+
+    def begin(self, worker):
+        """Let a worker call the training code."""
+        worker.mood = Mood.TRAINING
+        self.tell(WorkerStarted(*worker.key, pid=1))
+
+    def report(self, worker, metrics, *, has_checkpoint=False):
+        """Let a worker report and wait for the answer."""
+        worker.iteration += 1
+        worker.mood = Mood.WAITING
+        checkpoint = self._checkpoint_of(worker) if has_checkpoint else None
+        self.tell(ResultReported(*worker.key, {"training_iteration": worker.iteration, **metrics}, checkpoint))
+
+    def save(self, worker, *, succeeds=True):
+        """Let a worker save what it was asked to save."""
+        worker.mood = Mood.LEAVING if worker.leaves_after_saving else Mood.TRAINING
+        if succeeds:
+            self.tell(CheckpointSaved(*worker.key, self._checkpoint_of(worker)))
+        else:
+            self.tell(CheckpointFailed(*worker.key, BOOM))
+
+    def _checkpoint_of(self, worker):
+        worker.next_index += 1
+        return CheckpointRecord(worker.next_index - 1, worker.iteration)
+
+    def exit(self, worker, outcome):
+        """Let a worker be gone."""
+        del self.workers[worker.key]
+        self.dead.append(worker.key)
+        self.num_exited[worker.key] += 1
+        assert self.num_exited[worker.key] == 1
+        self.tell(WorkerExited(*worker.key, outcome, None if outcome in {Outcome.COMPLETED, Outcome.STOPPED} else BOOM))
+
+    def answer(self, suggestions, rest):
+        """Answer the first questions with suggestions, given as resources and failure, and all others with `rest`."""
+        asked, self.asked = self.asked, []
+        for trial_id, (resources, failure) in zip(asked, suggestions, strict=False):
+            self.tell(TrialSuggested(trial_id, {"of": trial_id}, resources, failure=failure))
+        for trial_id in asked[len(suggestions) :]:
+            self.tell(SuggestionPostponed(trial_id) if rest == "postponed" else SearchEnded())
+
+    def restart(self, event):
+        """Let the driver die with all workers, and another one take over; what had been decided but not done is lost."""
+        self.dead += self.workers
+        self.workers = {}
+        self.asked = []
+        lost = [command for command in self._commands if isinstance(command, DeleteCheckpoint)]
+        self._commands = []
+        for command in lost:
+            self._delete(command)
+        self.tell(event)
+
+    def come_to_an_end(self):
+        """Let everything that lives go its quiet way, without anything new; return how many turns that took."""
+        self.scheduler.is_calm = True
+        self.history.append((None, self.now_s))
+        self.end_turn()
+        for turn in range(20 + 5 * len(self.experiment.trials)):
+            if self.experiment.is_finished:
+                return turn
+            self.answer([], "ended")
+            for worker in list(self.workers.values()):
+                self._go_on(worker)
+            self.end_turn()
+        raise AssertionError(f"the experiment does not end: {self.experiment.trials}")
+
+    def _go_on(self, worker):
+        if worker.is_condemned:
+            self.exit(worker, Outcome.KILLED)
+        elif worker.mood is Mood.STARTING:
+            self.begin(worker)
+        elif worker.mood is Mood.TRAINING:
+            self.exit(worker, Outcome.COMPLETED)
+        elif worker.mood is Mood.SAVING:
+            self.save(worker)
+        else:
+            self.exit(worker, Outcome.STOPPED)
