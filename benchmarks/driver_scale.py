@@ -22,7 +22,8 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.observers import Observers
 from tuner.plan import make_plan
 from tuner.proposer import Proposer
-from tuner.storage import records
+from tuner.run import JournalLog, rare_garbage_collection
+from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import Journal
 
 from .figure import Figure
@@ -38,20 +39,20 @@ def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
 
 
 class CountingLog:
-    """Writes the journal and counts the events."""
+    """Writes the journal as a real run does and counts the events."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, log: JournalLog) -> None:
+        self._log = log
         self.num_events = 0
 
     def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
         """Take in an event."""
         self.num_events += 1
-        self._journal.append(records.encode(event, at_s, decisions))
+        self._log.append(event, at_s, decisions)
 
     def flush(self) -> None:
         """Write everything taken in."""
-        self._journal.flush()
+        self._log.flush()
 
 
 def time_per_event_s(num_trials: int) -> float:
@@ -63,12 +64,13 @@ def time_per_event_s(num_trials: int) -> float:
     executor = SimulatedExecutor(curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"])
     experiment = Experiment(plan.settings(executor.capacity()), plan.scheduler, plan.stopper)
     proposer = Proposer(plan.searcher, plan.space, plan.request_for)
-    with tempfile.TemporaryDirectory() as directory, Journal(directory) as journal:
+    with tempfile.TemporaryDirectory() as directory, Journal(directory) as journal, CheckpointCleaner(journal) as cleaner:
         observers = Observers(proposer, CallbackList([]), experiment.trials, Path(directory), "loss")
-        log = CountingLog(journal)
+        log = CountingLog(JournalLog(journal, cleaner))
         driver = Driver(experiment, executor, log, proposer, observers, lambda *_: None)
         start = time.perf_counter()
-        driver.run()
+        with rare_garbage_collection():
+            driver.run()
         return (time.perf_counter() - start) / log.num_events
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from searchers.searcher import Searcher
-from searchers.space import constants, experiment_tag, merge
+from searchers.space import SearchSpace, constants, experiment_tag, merge
 from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded
 from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
@@ -28,7 +28,7 @@ class Proposer:
         self, searcher: Searcher, space: Mapping[str, Any], request_for: Callable[[Mapping[str, Any]], Mapping[str, float]]
     ) -> None:
         self._searcher = searcher
-        self._space = space
+        self._space = SearchSpace(space)
         self._constants = constants(space)
         self._request_for = request_for
         self._num_suggested = 0

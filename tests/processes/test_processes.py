@@ -1,5 +1,6 @@
 """Whatever a trial does to its process, exactly one exit follows, with its cause, and the others go on."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -187,6 +188,27 @@ def test_an_exit_comes_when_all_descendants_are_gone(stage, start_method, manner
     assert all_die([int(line) for line in theater.printed().split()], within_s=5 if manner == "session" else 0) == []
 
 
+def test_a_daemon_lives_as_long_as_its_own_trial(stage, all_die, wait_started):
+    def train(config):
+        if config["is_owner"]:
+            # The shell is gone at once, and what it leaves behind has a session of its own.
+            subprocess.run(["sh", "-c", "setsid sleep 600 & echo $!"], check=True)
+            signal.pause()
+
+    theater = stage(train)
+    theater.start("t00001", is_owner=True)
+    wait_started(theater, "t00001")
+    while not (theater.directory / "t00001/stdout").read_text():
+        os.sched_yield()
+    for trial_id in ("t00002", "t00003"):
+        theater.run(trial_id, is_owner=False)
+    daemon = int(theater.printed("t00001"))
+    assert all_die([daemon], within_s=0) == [daemon]
+    theater.kill("t00001")
+    theater.exit_of("t00001")
+    assert all_die([daemon]) == []
+
+
 def test_a_worker_that_does_not_leave_after_its_last_word_is_killed(stage):
     def train(config):
         import atexit
@@ -301,7 +323,27 @@ def test_a_large_configuration_does_not_block_the_driver(stage):
 def test_a_trial_directory_that_cannot_be_used_fails_its_own_trial_only(stage):
     theater = stage(lambda config: None)
     (theater.directory / "t00001").write_text("in the way")
-    assert theater.run("t00001").failure.kind == "FileExistsError"
+    assert theater.run("t00001").failure.kind == "NotADirectoryError"
+    assert theater.run("t00002").outcome is Outcome.COMPLETED
+
+
+def test_a_link_in_place_of_the_output_is_not_followed(stage):
+    theater = stage(lambda config: None)
+    (theater.directory / "t00001").mkdir()
+    (theater.directory / "t00001/stdout").symlink_to(theater.directory / "elsewhere")
+    assert theater.run("t00001").outcome is Outcome.FAILED
+    assert not (theater.directory / "elsewhere").exists()
+
+
+def test_a_lack_of_descriptors_is_no_fault_of_the_trials(stage, monkeypatch):
+    def refuse():
+        raise OSError(errno.EMFILE, "too many open files")
+
+    theater = stage(lambda config: None)
+    with monkeypatch.context() as patch:
+        patch.setattr("tuner.execution.processes.socket.socketpair", refuse)
+        theater.start("t00001")
+    assert theater.exit_of("t00001").outcome is Outcome.LOST
     assert theater.run("t00002").outcome is Outcome.COMPLETED
 
 

@@ -28,7 +28,7 @@ from tuner.core.stoppers import CombinedStopper, MetricThresholdStopper, NoopSto
 from tuner.core.trial import CheckpointRecord
 
 REQUESTS = st.sampled_from(
-    [{"cpu": 1.0}, {"cpu": 1.0}, {"cpu": 2.0}, {"cpu": 0.5, "gpu": 0.5}, {"gpu": 0.3}, {"cpu": 1.0, "gpu": 1.0}, {"gpu": 2.0}, {"cpu": 9.0}]
+    [*[{"cpu": 1.0}] * 12, {"cpu": 0.5}, {"cpu": 2.0}, {"cpu": 0.5, "gpu": 0.5}, {"gpu": 0.3}, {"cpu": 1.0, "gpu": 1.0}, {"gpu": 2.0}, {"cpu": 9.0}]
 )
 METRICS = st.fixed_dictionaries(
     {},
@@ -39,7 +39,9 @@ METRICS = st.fixed_dictionaries(
         "should_checkpoint": st.booleans(),
     },
 )
-SUGGESTIONS = st.lists(st.tuples(REQUESTS, st.sampled_from([None, None, None, BOOM])), max_size=4)
+SUGGESTIONS = st.lists(st.tuples(REQUESTS, st.sampled_from([*[None] * 9, BOOM])), min_size=1, max_size=4)
+NUM_TURNS = st.sampled_from([1, 0, 2, 5])
+RARELY = st.sampled_from([*[False] * 9, True])
 RETENTIONS = st.builds(
     RetentionPolicy,
     num_to_keep=st.sampled_from([None, 1, 1, 2]),
@@ -51,16 +53,16 @@ SETTINGS = st.builds(
     capacity=st.sampled_from([{"cpu": 2.0}, {"cpu": 4.0, "gpu": 2.0}, {"cpu": 1.0, "gpu": 1.0}]),
     metric=st.just("loss"),
     mode=st.sampled_from(["min", "max"]),
-    max_trials=st.sampled_from([None, 1, 3, 8]),
+    max_trials=st.sampled_from([None, 20, 8, 3]),
     max_concurrent=st.sampled_from([None, None, 1, 2]),
     max_failures=st.sampled_from([0, 1, 2, -1]),
-    fail_fast=st.sampled_from([False, False, True]),
+    fail_fast=RARELY,
     time_budget_s=st.sampled_from([None, None, 100.0]),
     stop_grace_s=st.sampled_from([1.0, 30.0]),
     report_timeout_s=st.sampled_from([None, 10.0]),
     checkpoints=st.builds(
         CheckpointPolicy,
-        can_save_on_demand=st.booleans(),
+        can_save_on_demand=st.sampled_from([True, True, False]),
         frequency=st.sampled_from([0, 0, 1, 3]),
         at_end=st.booleans(),
         retention=RETENTIONS,
@@ -83,10 +85,13 @@ class ExperimentMachine(RuleBasedStateMachine):
     """Lets things happen in any order; the world checks after each of them what must hold."""
 
     @initialize(
-        declared=SETTINGS, seed=st.integers(0, 999), can_pause=st.booleans(), stopper=st.sampled_from(["none", "by iteration", "by time"])
+        declared=SETTINGS,
+        seed=st.integers(0, 999),
+        temper=st.sampled_from(sorted(WhimsicalScheduler.TEMPERS)),
+        stopper=st.sampled_from(["none", "by iteration", "by time"]),
     )
-    def begin_experiment(self, declared, seed, can_pause, stopper):
-        self.make = lambda: (WhimsicalScheduler(seed, can_pause=can_pause), make_stopper(stopper))
+    def begin_experiment(self, declared, seed, temper, stopper):
+        self.make = lambda: (WhimsicalScheduler(seed, temper), make_stopper(stopper))
         self.declared = declared
         self.world = World(declared, *self.make())
         self.world.end_turn()
@@ -94,46 +99,37 @@ class ExperimentMachine(RuleBasedStateMachine):
     def pick(self, data, *moods):
         return data.draw(st.sampled_from(self.world.in_mood(*moods)))
 
-    @precondition(lambda self: self.world.asked)
-    @rule(suggestions=SUGGESTIONS, rest=st.sampled_from(["postponed", "postponed", "ended"]))
-    def answer_the_driver(self, suggestions, rest):
-        self.world.answer(suggestions, rest)
+    def go_on(self, data):
+        """Let the turn go on, or end it, or let some turns pass in which everybody does what they do when all is well."""
+        for _ in range(data.draw(NUM_TURNS)):
+            if self.world.asked:
+                self.world.answer(data.draw(SUGGESTIONS), "ended" if data.draw(RARELY) else "postponed")
+            self.world.carry_on()
+        if data.draw(st.booleans()):
+            self.world.end_turn()
 
-    @precondition(lambda self: self.world.in_mood(Mood.STARTING))
     @rule(data=st.data())
-    def start(self, data):
-        self.world.begin(self.pick(data, Mood.STARTING))
-
-    @precondition(lambda self: self.world.in_mood(Mood.STARTING, Mood.TRAINING))
-    @rule()
-    def start_all_and_report(self):
-        """Keep a long story moving."""
-        for worker in self.world.in_mood(Mood.STARTING):
-            self.world.begin(worker)
-        for worker in self.world.in_mood(Mood.TRAINING):
-            self.world.report(worker, {"loss": 0.5, "val": {"acc": 0.1 * worker.iteration}})
-        self.world.end_turn()
+    def carry_on(self, data):
+        self.go_on(data)
 
     @precondition(lambda self: self.world.in_mood(Mood.TRAINING))
     @rule(data=st.data(), metrics=METRICS, has_checkpoint=st.booleans())
     def report(self, data, metrics, has_checkpoint):
         can_report_one = not self.declared.checkpoints.can_save_on_demand
         self.world.report(self.pick(data, Mood.TRAINING), metrics, has_checkpoint=has_checkpoint and can_report_one)
+        self.go_on(data)
 
     @precondition(lambda self: self.world.in_mood(Mood.SAVING))
-    @rule(data=st.data(), succeeds=st.sampled_from([True, True, False]))
-    def save(self, data, succeeds):
-        self.world.save(self.pick(data, Mood.SAVING), succeeds=succeeds)
-
-    @precondition(lambda self: self.world.in_mood(Mood.LEAVING))
     @rule(data=st.data())
-    def leave(self, data):
-        self.world.exit(self.pick(data, Mood.LEAVING), Outcome.STOPPED)
+    def fail_to_save(self, data):
+        self.world.save(self.pick(data, Mood.SAVING), succeeds=False)
+        self.go_on(data)
 
     @precondition(lambda self: self.world.workers)
     @rule(data=st.data(), outcome=st.sampled_from(Outcome))
     def exit_at_any_time(self, data, outcome):
         self.world.exit(self.pick(data, *Mood), outcome)
+        self.go_on(data)
 
     @precondition(lambda self: self.world.dead)
     @rule(data=st.data(), kind=st.sampled_from(["started", "result", "saved", "failed", "exited"]))
@@ -152,43 +148,44 @@ class ExperimentMachine(RuleBasedStateMachine):
         self.world.tell(late[kind])
         assert [repr(trial) for trial in self.world.experiment.trials] == before
         assert self.world.outcomes[-1] == repr(([], [], []))
+        self.go_on(data)
 
     @precondition(lambda self: self.world.experiment.trials)
     @rule(data=st.data())
     def ask_for_a_checkpoint(self, data):
         trial = data.draw(st.sampled_from(list(self.world.experiment.trials)))
         self.world.tell(CheckpointRequested(trial.trial_id))
+        self.go_on(data)
 
-    @rule(seconds=st.sampled_from([0.5, 2.0, 11.0, 31.0]))
-    def let_time_pass(self, seconds):
+    @rule(data=st.data(), seconds=st.sampled_from([0.5, 2.0, 11.0, 31.0]))
+    def let_time_pass(self, data, seconds):
         self.world.end_turn()
         self.world.now_s += seconds
         self.world.end_turn()
+        self.go_on(data)
 
-    @rule(is_urgent=st.booleans(), chance=st.integers(0, 9))
-    def ask_to_stop(self, is_urgent, chance):
-        if chance == 0:
+    @rule(data=st.data(), is_urgent=st.booleans(), is_meant=RARELY)
+    def ask_to_stop(self, data, is_urgent, is_meant):
+        if is_meant:
             self.world.tell(StopRequested("signal.SIGINT", is_urgent))
+        self.go_on(data)
 
     @rule(
-        chance=st.integers(0, 4),
-        capacity=st.sampled_from([None, {"cpu": 1.0}]),
+        data=st.data(),
+        is_meant=RARELY,
+        capacity=st.sampled_from([None, None, {"cpu": 1.0}]),
         more_trials=st.integers(0, 2),
-        resume=st.booleans(),
-        errored=st.booleans(),
+        resume_unfinished=st.sampled_from([True, True, False]),
+        resume_errored=st.booleans(),
     )
-    def restart(self, chance, capacity, more_trials, resume, errored):
-        if chance:
-            return
-        now = self.world.experiment.settings
-        max_trials = None if now.max_trials is None else now.max_trials + more_trials
-        after = dataclasses.replace(now, capacity=capacity or now.capacity, max_trials=max_trials)
-        self.world.restart(DriverRestarted(after, resume, errored))
-        self.world.end_turn()
-
-    @rule()
-    def end_turn(self):
-        self.world.end_turn()
+    def restart(self, data, is_meant, capacity, more_trials, resume_unfinished, resume_errored):
+        if is_meant:
+            now = self.world.experiment.settings
+            max_trials = None if now.max_trials is None else now.max_trials + more_trials
+            after = dataclasses.replace(now, capacity=capacity or now.capacity, max_trials=max_trials)
+            self.world.restart(DriverRestarted(after, resume_unfinished, resume_errored))
+            self.world.end_turn()
+        self.go_on(data)
 
     @invariant()
     def every_worker_exits_at_most_once_and_lives_until_then(self):

@@ -62,36 +62,45 @@ class Worker:
 class WhimsicalScheduler(Scheduler):
     """Decides at random about any trial it has ever heard of; the same facts and seed give the same whims."""
 
-    def __init__(self, seed, *, can_pause=True):
+    TEMPERS = {"stops": (Stop, Save), "pauses": (Pause, Pause, Resume, Save), "anything": (Stop, Pause, Pause, Resume, Resume, Save)}
+
+    def __init__(self, seed, temper="anything"):
         self._chance = random.Random(seed)
         self._known = []
-        self._kinds = (Stop, Pause, Resume, Resume, Save) if can_pause else (Stop, Save)
+        self._kinds = self.TEMPERS[temper]
+        self._can_resume = Resume in self._kinds
         self.is_calm = False
 
-    def _whims(self, limit=2):
-        if self.is_calm or not self._known or self._chance.random() < 0.5:
+    def _whims(self, trial, rate=0.3):
+        if self.is_calm or self._chance.random() > rate:
             return []
-        chosen = [self._chance.choice(self._known) for _ in range(self._chance.randint(0, limit))]
-        return [self._chance.choice(self._kinds)(trial_id, Reason("whim", {"of": trial_id})) for trial_id in chosen]
+        others = [self._chance.choice(self._known[-6:]) for _ in range(self._chance.choice([0, 0, 1, 2]))]
+        return [self._decide(self._chance.choice(self._kinds), trial_id) for trial_id in (trial.trial_id, *others)]
+
+    def _decide(self, kind, trial_id):
+        return kind(trial_id, Reason("whim", {"number": self._chance.random()}))
 
     def on_trial_add(self, trial):
         self._known.append(trial.trial_id)
-        return self._whims(1)
+        return self._whims(trial, rate=0.1)
 
     def on_trial_result(self, trial, result):
-        return self._whims()
+        return self._whims(trial)
 
     def on_trial_complete(self, trial, result):
-        return self._whims(1)
+        return self._whims(trial)
 
     def on_trial_error(self, trial):
-        return self._whims(1)
+        return self._whims(trial)
 
     def on_idle(self, trials, num_free_slots):
         assert num_free_slots > 0
         assert trials
         assert all(trial.status is Status.PAUSED for trial in trials)
-        return self._whims(4)
+        if self.is_calm or self._chance.random() < 0.3:
+            return []
+        kinds = (Resume, Resume, Resume, Stop) if self._can_resume else (Stop,)
+        return [self._decide(self._chance.choice(kinds), self._chance.choice(trials).trial_id) for _ in range(num_free_slots)]
 
 
 class World:
@@ -278,6 +287,20 @@ class World:
         for command in lost:
             self._delete(command)
         self.tell(event)
+
+    def carry_on(self):
+        """Let every worker do the next thing that it does when all is well, and close the turn."""
+        for worker in list(self.workers.values()):
+            match worker.mood:
+                case Mood.STARTING:
+                    self.begin(worker)
+                case Mood.TRAINING if not worker.is_condemned:
+                    self.report(worker, {"loss": 1.0 / (worker.iteration + 1), "val": {"acc": 0.1 * worker.iteration}})
+                case Mood.SAVING:
+                    self.save(worker)
+                case _:
+                    self.exit(worker, Outcome.KILLED if worker.is_condemned else Outcome.STOPPED)
+        self.end_turn()
 
     def come_to_an_end(self):
         """Let everything that lives go its quiet way, without anything new; return how many turns that took."""

@@ -19,6 +19,7 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Container
 from pathlib import Path
 
 IS_LINUX = sys.platform == "linux"
@@ -98,13 +99,28 @@ def is_group_alive(leader: int) -> bool:
     return True
 
 
-def dead_child() -> int | None:
-    """Return a child that is dead and not yet reaped, so that its number cannot have been given away; None if there is none."""
+def reap(leaders: Container[int]) -> tuple[int, int] | None:
+    """Reap a dead child; if it is one of the leaders, kill what is left of its group first.
+
+    Returns:
+        Its process id, and its exit code or minus the signal that killed it; None if no child is dead.
+    """
     try:
-        info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        pid = _dead_child()
+        if pid in leaders:
+            kill_child_and_group(pid)  # until it is reaped, its number cannot name another group
+        pid, status = os.waitpid(pid, os.WNOHANG) if pid else (0, 0)
     except ChildProcessError:
         return None
-    return info.si_pid if info else None
+    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
+
+
+def _dead_child() -> int:
+    """Return a child that can be reaped, 0 if there is none, and -1, which stands for any, where the system cannot tell."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return -1
+    info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return info.si_pid if info else 0
 
 
 def num_threads() -> int:

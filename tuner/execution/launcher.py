@@ -50,6 +50,10 @@ class Launcher:
                 pass_fds=inherited,
                 start_new_session=True,
             )
+        except OSError:
+            self.control.close()
+            os.close(holder)
+            raise
         finally:
             theirs.close()
             os.close(knell)
@@ -104,7 +108,7 @@ class Launcher:
             _close(self._requests.popleft())
         if self._end.detach():
             _end(self._process, self.control, self._holder, os.getpid(), deadline_s)
-        return int(self._process.returncode)
+        return self._process.returncode or 0
 
 
 def _close(request: Start | Kill) -> None:

@@ -9,6 +9,7 @@ process is gone with all its descendants. The event comes after both, or after t
 
 from __future__ import annotations
 
+import errno
 import functools
 import itertools
 import logging
@@ -39,6 +40,8 @@ from .wire import Birth, DriverEnd, pickled
 StartMethod = Literal["zygote", "spawn"]
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_SCARCITIES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN)
+"""What the system says when it is short of something, which is no fault of the trial's."""
 _MAX_ZYGOTE_DEATHS: Final = 3
 """Deaths of a zygote in a row, with no trial ending in between, after which the executor gives up."""
 
@@ -84,6 +87,7 @@ class ProcessExecutor:
             raise ValueError(f"start_method must be 'zygote', 'spawn' or None, got {start_method!r}; None picks what the system allows")
         if kill_grace_s <= 0:
             raise ValueError(f"kill_grace_s must be above 0, got {kill_grace_s}; it is a number of seconds")
+        self._parcel = Parcel.pack(ship(trainable), kill_grace_s=kill_grace_s)
         self._assign = assign
         self._directory = str(Path.cwd())
         self._capacity = capacity
@@ -102,7 +106,6 @@ class ProcessExecutor:
         for end in (self._bell, self._clapper):
             os.set_blocking(end, False)
         self._selector.register(self._bell, selectors.EVENT_READ, self._on_wake)
-        self._parcel = Parcel.pack(ship(trainable), kill_grace_s=kill_grace_s)
         self._launcher = self._launch()
 
     # The Executor protocol.
@@ -176,10 +179,8 @@ class ProcessExecutor:
     def _start(self, command: StartWorker) -> None:
         try:
             worker, theirs = self._conceive(command)
-        except OSError as error:  # e.g. out of descriptors: no fault of the trial's
-            self._refuse(command, Outcome.LOST, error)
         except Exception as error:  # noqa: BLE001  (the configuration's reduction methods may raise anything)
-            self._refuse(command, Outcome.FAILED, error)
+            self._refuse(command, error)
         else:
             self._workers[worker.number] = self._by_attempt[worker.trial_id, worker.attempt] = worker
             self._watch(worker)
@@ -200,7 +201,9 @@ class ProcessExecutor:
         worker.end.send_birth(birth)
         return worker, theirs
 
-    def _refuse(self, command: StartWorker, outcome: Outcome, error: Exception) -> None:
+    def _refuse(self, command: StartWorker, error: Exception) -> None:
+        is_ours = isinstance(error, OSError) and error.errno in _SCARCITIES
+        outcome = Outcome.LOST if is_ours else Outcome.FAILED
         failure = Failure(type(error).__name__, f"the worker could not be started: {error}")
         self._events.append(WorkerExited(command.trial_id, command.attempt, outcome, failure))
 

@@ -18,6 +18,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tuner.storage.layout import STDERR, STDOUT
@@ -32,11 +33,13 @@ from .wire import Birth, WorkerEnd
 _OOM_SCORE: Final = b"300"
 """Out of 1000: when memory runs out, the kernel is to take a trial and neither the driver nor the zygote."""
 
-_STREAMS: Final = {"stdout": 1, "stderr": 2}
+_STREAMS: Final = {"stdout": (1, STDOUT), "stderr": (2, STDERR)}
 
 
 def enter_life(zygote: int, knells: tuple[int, ...]) -> None:
     """Become a process group that dies with its owners.
+
+    The worker adopts what its descendants leave behind, so that nothing of it reaches the zygote before the worker itself is dead.
 
     Args:
         zygote: Process id of the parent.
@@ -44,6 +47,7 @@ def enter_life(zygote: int, knells: tuple[int, ...]) -> None:
     """
     os.setsid()
     deathwatch.die_with_parent(zygote)
+    deathwatch.adopt_orphans()
     for knell in knells:
         if deathwatch.die_with_owner(knell) != knell:
             os.close(knell)
@@ -52,7 +56,7 @@ def enter_life(zygote: int, knells: tuple[int, ...]) -> None:
 
 def _volunteer_for_oom() -> None:
     with contextlib.suppress(OSError):
-        # A text file object would cost more here than all the rest of a worker's start: it touches pages that fork has left shared.
+        # A text file object would cost more here than all the rest of a worker's start: it touches pages that are still shared.
         file = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(file, _OOM_SCORE)
         os.close(file)
@@ -63,10 +67,10 @@ def warm_up() -> None:
     host()
     if "numpy" in sys.modules:
         importlib.import_module("numpy.random")
-    for name, descriptor in _STREAMS.items():
+    for name, (descriptor, _) in _STREAMS.items():
         stream = getattr(sys, name)
         if stream is None:  # closed in the driver
-            setattr(sys, name, stream := open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115, PTH123  (open for life)
+            setattr(sys, name, stream := open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115  (open for life)
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
         stream.flush()
@@ -108,8 +112,8 @@ def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
 def _settle(birth: Birth) -> None:
     """Make the process the trial's own."""
     os.environ.update(birth.environ)
-    for name, descriptor in _STREAMS.items():
-        _append_to_file(descriptor, os.path.join(birth.trial_dir, name))  # noqa: PTH118  (a Path costs many pages, see above)
+    for descriptor, name in _STREAMS.values():
+        _append_to_file(descriptor, f"{birth.trial_dir}/{name}")
     random.seed(birth.seed)  # noqa: TID251  (the training code's, not ours)
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed(birth.seed % 2**32)
@@ -125,7 +129,7 @@ def _append_to_file(descriptor: int, path: str) -> None:
     try:
         file = os.open(path, flags, 0o666)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         file = os.open(path, flags, 0o666)
     os.dup2(file, descriptor)
     os.close(file)

@@ -4,9 +4,9 @@ It is a fresh interpreter, never a fork of the user's own process. Because torch
 ``with_parameters`` is loaded *before* it forks, a worker costs one fork, and what has been loaded is shared until it is written to. It
 executes none of the training code, so there is nothing in it that could hang.
 
-It is also the undertaker. As *child subreaper* it inherits every descendant whose parent dies; when a worker dies it kills what is left
-of the worker's group, and whatever of its descendants has left the group, and reports the worker gone only when all are buried. When
-its life line to the driver ends it buries everybody and leaves.
+It is also the undertaker. As *child subreaper* it inherits what a dead worker leaves behind: it kills the rest of the worker's group,
+and whatever of its descendants has left the group, and reports the worker gone when all of the group are buried. When its life line to
+the driver ends it buries everybody and leaves.
 
 A process with threads cannot be forked safely: a lock that another thread holds stays locked in the child for ever. Nor can one that
 has initialized an accelerator. If loading the trainable led to that, or failed, the zygote says so, replaces itself by a fresh
@@ -193,21 +193,18 @@ class Zygote:
             os.close(request.descriptor)
 
     def _reap(self) -> None:
-        while (pid := deathwatch.dead_child()) is not None:
-            number = self._workers.get(pid)
-            if number is not None:
-                deathwatch.kill_child_and_group(pid)  # before it is reaped: until then, its number names no other group
-            _, status = os.waitpid(pid, 0)
+        while dead := deathwatch.reap(leaders=self._workers):
+            pid, code = dead
             self._starter.bury(pid)
             self._household.discard(pid)
-            if number is None:
-                continue
-            del self._workers[pid], self._pids[number]
-            self._dying[pid] = _Dying(number, os.waitstatus_to_exitcode(status), time.monotonic() + self._grace_s)
+            if pid in self._workers:
+                number = self._workers.pop(pid)
+                del self._pids[number]
+                self._dying[pid] = _Dying(number, code, time.monotonic() + self._grace_s)
         self._kill_strays()
 
     def _kill_strays(self) -> None:
-        """Kill those who have left the group of a worker that is dead now, or whose parent was in one."""
+        """Kill descendants of dead workers that have left the group: those of living ones are these workers' children."""
         for pid in deathwatch.children() - self._workers.keys() - self._starter.spares - self._household:
             deathwatch.kill_child_and_group(pid)
 
