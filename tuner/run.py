@@ -184,17 +184,17 @@ class Run:
         observers = Observers(stage.proposer, callbacks, experiment.trials, directory, settings.metric, score_attribute=score)
         deleter = self._deleter(cleaner)
         driver = Driver(experiment, stage.executor, log, stage.proposer, observers, deleter, elapsed_s=past.elapsed_s)
-        observers.begin_experiment(
-            stop=plan.run.stop,
-            num_samples=plan.tune.num_samples,
-            total_num_samples=settings.max_trials,
-            mode=settings.mode,
-            space=plan.space,
-        )
-        self._mend_logs(stage)
         first = [self._resumption.event(settings)] if self._resumption else []
         try:
             with rare_garbage_collection(), Interrupts(driver.request_stop) as interrupts:
+                observers.begin_experiment(
+                    stop=plan.run.stop,
+                    num_samples=plan.tune.num_samples,
+                    total_num_samples=settings.max_trials,
+                    mode=settings.mode,
+                    space=plan.space,
+                )
+                self._mend_logs(stage)
                 driver.run(first)
         finally:
             observers.end_experiment()

@@ -119,6 +119,7 @@ class Tuner:
         and leave, and returns what there is; the second kills them.
 
         Raises:
+            RuntimeError: If it has been called before.
             ValueError: If scheduler and TuneConfig both name a metric, or a trial asks for more than there is.
             TrainableNotPicklable: If the trainable cannot be carried to a worker process; names the variable to blame.
             ExperimentExists: If the directory of this name already holds an experiment.
@@ -126,6 +127,11 @@ class Tuner:
             TrialFailed: If a trial failed and ``FailureConfig(fail_fast="raise")`` was given.
             SystemExit: After SIGTERM, with status 143, once everything is saved.
         """
+        if self._grid is not None:
+            raise RuntimeError(
+                f"fit() has been called before; get_results() returns what it found in {self._grid.experiment_path!r}, "
+                "Tuner.restore continues it, and a new Tuner runs another"
+            )
         directory = self._directory or new_directory(self._plan)
         try:
             finished = Run(self._plan, directory, self._resumption).execute()

@@ -356,6 +356,14 @@ def test_a_request_that_depends_on_the_configuration_fails_the_trials_that_ask_t
     assert "asks for {'cpu': 50.0}" in str(results[1].error)
 
 
+def test_running_an_experiment_twice(build):
+    tuner = build(train, tune={"metric": "loss", "mode": "min"})
+    results = tuner.fit()
+    with pytest.raises(RuntimeError, match=r"fit\(\) has been called before; get_results\(\) returns .* a new Tuner runs another"):
+        tuner.fit()
+    assert list(tuner.get_results()) == list(results)
+
+
 def test_results_before_the_experiment_was_run(build):
     with pytest.raises(RuntimeError, match="the experiment has not been run yet; call fit\\(\\) first"):
         build(train).get_results()

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tuner import Callback
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "end_to_end" / "scripts"
 DEADLINE_S = 25
@@ -176,3 +178,13 @@ def test_verbose_0_prints_nothing_whatever_happens(start, tmp_path):
     assert (script.printed, script.errors) == ("", "")
     assert (tmp_path / "quiet" / "t00002" / "stdout").read_text() == "on stdout\n" * 3
     assert "ValueError: raised" in (tmp_path / "quiet" / "t00000" / "error.txt").read_text()
+
+
+def test_a_ctrl_c_while_the_experiment_is_being_set_up_ends_it_before_it_has_begun(fit):
+    class Interrupting(Callback):
+        def setup(self, stop=None, num_samples=None, total_num_samples=None, **info):
+            signal.raise_signal(signal.SIGINT)
+
+    results = fit(lambda config: {"x": 1}, tune={"num_samples": 3}, callbacks=[Interrupting()])
+    assert {result.ending for result in results} <= {"interrupted"}
+    assert [result.metrics.get("x") for result in results] == [None] * len(results)

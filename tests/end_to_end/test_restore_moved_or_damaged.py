@@ -1,4 +1,4 @@
-"""An experiment goes on where it ended, also elsewhere and with more to do, and never starts from nothing in silence."""
+"""An experiment goes on from where its directory lies now, and what is damaged in there is told and never skipped in silence."""
 
 import json
 import tempfile
@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from tuner import Checkpoint, FailureConfig, RunConfig, Trainable, TuneConfig, Tuner
+from tuner import Checkpoint, FailureConfig, RunConfig, Tuner
 from tuner.errors import StorageError
 
 
 @pytest.fixture
-def restore(tmp_path):
+def restore():
     """Return a function that continues the experiment in a directory."""
 
-    def run(path, trainable, space=None, *, tune=None, resume_errored=False, resume_unfinished=True, **run):
+    def run(path, trainable, space, *, resume_errored=False, **run):
         run_config = RunConfig(verbose=0, **run)
-        options = {"param_space": space, "tune_config": TuneConfig(**(tune or {})), "run_config": run_config}
-        return Tuner.restore(path, trainable, resume_unfinished, resume_errored, **options).fit()
+        return Tuner.restore(path, trainable, resume_errored=resume_errored, param_space=space, run_config=run_config).fit()
 
     return run
 
@@ -34,6 +33,10 @@ def fragile(config):
             tune.report({"epoch": epoch, "started_at": start}, checkpoint=Checkpoint.from_directory(temporary))
         if epoch == 1 and Path(config["flag"]).exists():
             raise RuntimeError("the flag stands")
+
+
+def always_fails(config):
+    raise RuntimeError("always")
 
 
 @pytest.fixture
@@ -62,30 +65,6 @@ def test_failed_trials_go_on_from_their_checkpoint_in_a_directory_that_has_moved
         assert len(result.metrics_dataframe) == 4
 
 
-def test_failed_trials_stay_failed_unless_they_are_to_be_tried_again(fit, restore, flag):
-    before = fit(fragile, {"flag": str(flag)})
-    flag.unlink()
-    after = restore(before.experiment_path, fragile, {"flag": str(flag)})
-    assert after.num_errors == 1
-    assert after[0].metrics["epoch"] == 1
-
-
-def test_finished_trials_are_not_trained_again_and_more_samples_are_added(fit, restore, tmp_path):
-    log = tmp_path / "trained"
-
-    def train(config):
-        with log.open("a") as file:
-            file.write("x")
-        tune.report({"y": config["x"]})
-
-    space = {"x": tune.uniform(0, 1)}
-    before = fit(train, space, tune={"num_samples": 3, "seed": 1})
-    after = restore(before.experiment_path, train, space, tune={"num_samples": 5})
-    assert log.read_text() == "x" * 5
-    assert [result.config for result in after][:3] == [result.config for result in before]
-    assert len({result.config["x"] for result in after}) == 5
-
-
 def test_the_idiom_of_restoring_if_there_is_something_to_restore(tmp_path):
     def train(config):
         tune.report({"x": 1})
@@ -96,28 +75,6 @@ def test_the_idiom_of_restoring_if_there_is_something_to_restore(tmp_path):
         return Tuner(train, run_config=RunConfig(name="idiom", storage_path=tmp_path, verbose=0)).fit()
 
     assert [result.trial_id for result in run()] == [result.trial_id for result in run()] == ["t00000"]
-
-
-def test_a_class_goes_on_from_its_last_checkpoint(fit, restore, rows_of):
-    class Counter(Trainable):
-        def setup(self, config):
-            self.count = 0
-
-        def step(self):
-            self.count += 1
-            return {"count": self.count}
-
-        def save_checkpoint(self, checkpoint_dir):
-            return {"count": self.count}
-
-        def load_checkpoint(self, checkpoint):
-            self.count = checkpoint["count"]
-
-    before = fit(Counter, tune={"time_budget_s": 0.3})
-    reached = before[0].metrics["count"]
-    assert before[0].ending == "stopped early"
-    after = restore(before.experiment_path, Counter, stop={"training_iteration": reached + 2}, resume_unfinished=True)
-    assert after[0].metrics["count"] == reached
 
 
 @pytest.mark.xfail(strict=True, reason="a trial goes on from its latest checkpoint without a look at whether it is intact")
@@ -137,6 +94,16 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_it(fit, restore
     assert [row["training_iteration"] for row in rows] == [1, 2, 3, 4]
 
 
+def test_the_failures_of_the_first_session_do_not_use_up_the_retries_of_the_next(fit, restore):
+    before = fit(always_fails, failure={"max_failures": 1})
+    retries = FailureConfig(max_failures=2)
+    after = restore(before.experiment_path, always_fails, None, resume_errored=True, failure_config=retries)
+    log = Path(after[0].path, "error.txt").read_text()
+    assert [line.split(",")[0] for line in log.splitlines() if line.startswith("Failure #")] == [
+        f"Failure #{number} (attempt {number}" for number in range(1, 6)
+    ]
+
+
 # What cannot be restored.
 
 
@@ -149,24 +116,12 @@ def finished(fit):
     return train, Path(results.experiment_path)
 
 
-def test_where_there_is_no_experiment(tmp_path):
-    assert not Tuner.can_restore(tmp_path)
-    with pytest.raises(StorageError, match="holds no experiment; give the directory that fit"):
-        Tuner.restore(tmp_path, fragile)
-
-
 def test_an_unreadable_declaration_is_never_a_fresh_start(finished):
     train, directory = finished
     (directory / "experiment.json").write_text('{"format_version": 1, "na')
     assert not Tuner.can_restore(directory)
     with pytest.raises(StorageError, match=r"experiment.json cannot be read"):
         Tuner.restore(directory, train, param_space={"x": tune.grid_search([1, 2])})
-
-
-def test_another_trainable_or_space_is_refused_with_each_difference(finished):
-    _, directory = finished
-    with pytest.raises(ValueError, match=r"holds another experiment: trainable was 'train' and is 'fragile'; space was .* and is "):
-        Tuner.restore(directory, fragile, param_space={"x": tune.grid_search([1, 2, 3])})
 
 
 def test_a_damaged_journal_is_told_and_never_a_fresh_start(finished, restore):
@@ -177,11 +132,3 @@ def test_a_damaged_journal_is_told_and_never_a_fresh_start(finished, restore):
     segment.write_bytes(bytes(text))
     with pytest.raises(StorageError):
         restore(directory, train, {"x": tune.grid_search([1, 2])})
-
-
-def test_the_failures_of_the_first_session_do_not_use_up_the_retries_of_the_next(fit, restore, flag):
-    before = fit(fragile, {"flag": str(flag)}, failure={"max_failures": 1})
-    assert before.num_errors == 1 or before.num_terminated == 1
-    flag.unlink()
-    after = restore(before.experiment_path, fragile, {"flag": str(flag)}, resume_errored=True, failure_config=FailureConfig(max_failures=1))
-    assert after.num_errors == 0

@@ -1,0 +1,175 @@
+"""An experiment that was killed or interrupted goes on where it was."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import tuner as tune
+from schedulers import ASHAScheduler, FIFOScheduler
+from tuner.errors import ExperimentExists, StorageError
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+import tuner as tune
+from schedulers import ASHAScheduler
+
+def train(config):
+    start = 0
+    if checkpoint := tune.get_checkpoint():
+        with checkpoint.as_directory() as directory:
+            start = int(Path(directory, "epoch").read_text())
+    for epoch in range(start, 12):
+        time.sleep(config["pace_s"])
+        with tune.checkpoint_dir() as directory:
+            Path(directory, "epoch").write_text(str(epoch + 1))
+            tune.report({"loss": config["x"] ** 2 / (epoch + 1)}, checkpoint=tune.Checkpoint.from_directory(directory))
+
+def given(storage):
+    return {
+        "param_space": {"x": tune.uniform(-1, 1), "pace_s": 0.02, "act": tune.choice([abs, max])},
+        "tune_config": tune.TuneConfig(
+            metric="loss", mode="min", num_samples=8, scheduler=ASHAScheduler(max_t=12), seed=1, max_concurrent_trials=1
+        ),
+        "run_config": tune.RunConfig(
+            storage_path=storage, name="exp", verbose=0, checkpoint_config=tune.CheckpointConfig(num_to_keep=1)
+        ),
+    }
+
+if __name__ == "__main__":
+    how, storage = sys.argv[1:]
+    tuner = tune.Tuner.restore(storage + "/exp", train, **given(storage)) if how == "restore" else tune.Tuner(train, **given(storage))
+    frame = tuner.fit().get_dataframe()
+    print(frame[["trial_id", "training_iteration", "loss", "status"]].to_csv(index=False))
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT))
+    return path
+
+
+def start(script, how, storage):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(
+        [sys.executable, script, how, storage], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def finish(process):
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    return out
+
+
+def num_results(storage):
+    logs = sorted((storage / "exp" / "journal").glob("*.log")) if (storage / "exp" / "journal").is_dir() else []
+    return sum(log.read_bytes().count(b'"k":"result"') for log in logs)
+
+
+def iterations(trial_dir):
+    rows = [json.loads(line)["training_iteration"] for line in (trial_dir / "result.json").read_text().splitlines()]
+    with (trial_dir / "progress.csv").open(newline="") as table:
+        assert [int(row["training_iteration"]) for row in csv.DictReader(table)] == rows
+    return rows
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been(script, tmp_path, number):
+    expected = finish(start(script, "new", str(tmp_path / "whole")))
+    storage = tmp_path / "ended"
+    process = start(script, "new", str(storage))
+    while num_results(storage) < 7:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    process.send_signal(number)
+    process.wait(30)
+    process.communicate()
+    assert num_results(storage) < expected.count("TERMINATED") * 12
+    moved = tmp_path / "moved"
+    storage.rename(moved)
+    assert finish(start(script, "restore", str(moved))) == expected
+    for trial_dir in (moved / "exp").glob("t0*"):
+        rows = iterations(trial_dir)
+        assert rows == list(range(1, len(rows) + 1))
+
+
+def quick(config):
+    tune.report({"loss": config["x"]})
+
+
+def settings(tmp_path, **tune_config):
+    return {
+        "param_space": {"x": tune.uniform(0, 1)},
+        "tune_config": tune.TuneConfig(metric="loss", mode="min", seed=3, **tune_config),
+        "run_config": tune.RunConfig(storage_path=tmp_path, name="exp", verbose=0, executor="inline"),
+    }
+
+
+def test_a_finished_experiment_can_be_given_more_samples(tmp_path):
+    first = tune.Tuner(quick, **settings(tmp_path, num_samples=3)).fit()
+    more = tune.Tuner.restore(tmp_path / "exp", quick, **settings(tmp_path, num_samples=5)).fit()
+    assert [result.config for result in more][:3] == [result.config for result in first]
+    assert len(more) == 5
+    assert len({result.config["x"] for result in more}) == 5
+
+
+def test_results_come_back_without_running_anything_again(tmp_path):
+    calls = []
+
+    def train(config):
+        calls.append(config["x"])
+        tune.report({"loss": config["x"]})
+
+    tune.Tuner(train, **settings(tmp_path, num_samples=3)).fit()
+    grid = tune.Tuner.restore(tmp_path / "exp", train, **settings(tmp_path, num_samples=3)).fit()
+    assert len(calls) == 3
+    assert sorted(grid.get_dataframe()["loss"]) == sorted(calls)
+
+
+def test_failed_trials_are_tried_again_where_that_is_asked_for(tmp_path):
+    broken = [True]
+
+    def train(config):
+        if broken:
+            raise ValueError("not yet")
+        tune.report({"loss": config["x"]})
+
+    assert tune.Tuner(train, **settings(tmp_path, num_samples=2)).fit().num_errors == 2
+    broken.clear()
+    assert tune.Tuner.restore(tmp_path / "exp", train, **settings(tmp_path, num_samples=2)).fit().num_errors == 2
+    grid = tune.Tuner.restore(tmp_path / "exp", train, resume_errored=True, **settings(tmp_path, num_samples=2)).fit()
+    assert grid.num_errors == 0
+    assert grid.num_terminated == 2
+
+
+def test_another_experiment_is_refused_with_each_difference(tmp_path):
+    tune.Tuner(quick, **settings(tmp_path)).fit()
+    other = {**settings(tmp_path, scheduler=ASHAScheduler()), "param_space": {"x": tune.uniform(0, 2)}}
+    with pytest.raises(ValueError, match=r"space was .* and is .*; scheduler was .*FIFO.* and is .*AsyncHyperBand"):
+        tune.Tuner.restore(tmp_path / "exp", quick, **other)
+    assert tune.Tuner.restore(tmp_path / "exp", quick, **settings(tmp_path, scheduler=FIFOScheduler())).fit().num_terminated == 1
+
+
+def test_a_directory_without_an_experiment_is_refused(tmp_path):
+    assert not tune.Tuner.can_restore(tmp_path)
+    with pytest.raises(StorageError, match="holds no experiment"):
+        tune.Tuner.restore(tmp_path, quick)
+
+
+def test_a_new_experiment_never_starts_over_in_the_place_of_an_old_one(tmp_path):
+    tune.Tuner(quick, **settings(tmp_path)).fit()
+    assert tune.Tuner.can_restore(tmp_path / "exp")
+    with pytest.raises(ExperimentExists, match=r"Tuner\.restore"):
+        tune.Tuner(quick, **settings(tmp_path)).fit()

@@ -1,0 +1,36 @@
+"""Code written for Ray Tune finds its names where it looks for them, once the package's name is changed."""
+
+import importlib
+
+import pytest
+
+import tuner as tune
+
+PATHS = {
+    "tuner.experiment": ["Trial"],
+    "tuner.callback": ["Callback"],
+    "tuner.logger": ["CSVLoggerCallback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"],
+    "tuner.stopper": [
+        "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper", "NoopStopper", "Stopper",
+        "TimeoutStopper", "TrialPlateauStopper",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "names"), PATHS.items())
+def test_a_module_of_the_face_offers_the_names_of_the_package(path, names):
+    module = importlib.import_module(path)
+    assert sorted(module.__all__) == names
+    assert all(getattr(module, name) is getattr(tune, name) for name in names)
+
+
+def test_the_keys_of_a_result_are_texts_that_results_have():
+    module = importlib.import_module("tuner.result")
+    keys = {getattr(module, name) for name in module.__all__}
+    assert keys - {"_metric"} == tune.core.result.AUTO_FILLED
+
+
+def test_the_modules_are_there_without_an_import_of_their_own():
+    assert tune.result.SHOULD_CHECKPOINT == "should_checkpoint"
+    assert tune.result.TRAINING_ITERATION == "training_iteration"
+    assert tune.stopper.Stopper is tune.Stopper

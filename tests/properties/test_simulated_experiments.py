@@ -1,0 +1,87 @@
+"""Many random experiments in virtual time: they all end, well-ordered, and the same each time."""
+
+import math
+from collections import Counter
+
+import pytest
+
+from tests.properties.scenarios import scenario
+from tuner.core.events import ResultReported, TrialSuggested, WorkerExited, WorkerStarted
+from tuner.core.trial import Ending, Status
+
+NUM_SCENARIOS = 2_000
+BATCH = 250
+
+
+@pytest.mark.parametrize("first", range(0, NUM_SCENARIOS, BATCH))
+def test_every_experiment_ends_with_every_trial_over(first):
+    for seed in range(first, first + BATCH):
+        planned = scenario(seed)
+        try:
+            check(planned, planned.simulate())
+        except Exception as error:
+            error.add_note(f"in the experiment scenario({seed})")
+            raise
+
+
+def check(planned, simulation):
+    events = [entry.event for entry in simulation.history]
+    trials = simulation.grid.trials
+    assert all(trial.is_finished for trial in trials)
+    assert simulation.stall == ""
+    starts = Counter((event.trial_id, event.attempt) for event in events if isinstance(event, WorkerStarted))
+    exits = Counter((event.trial_id, event.attempt) for event in events if isinstance(event, WorkerExited))
+    assert starts == exits
+    assert set(exits.values()) <= {1}
+    assert len(trials) == sum(isinstance(event, TrialSuggested) for event in events) <= planned.tune["num_samples"]
+    assert [entry.at_s for entry in simulation.history] == sorted(entry.at_s for entry in simulation.history)
+    assert math.isfinite(simulation.elapsed_s)
+    check_trials(planned, trials)
+    check_table(simulation, events)
+
+
+def check_trials(planned, trials):
+    max_failures = planned.run["failure_config"].max_failures
+    for trial in trials:
+        assert max_failures < 0 or trial.num_failures <= max_failures + 1
+        assert (trial.status is Status.ERROR) == (trial.ending is Ending.FAILED)
+        assert trial.status is not Status.ERROR or trial.failures
+        num_to_keep = planned.run["checkpoint_config"].num_to_keep
+        assert num_to_keep is None or len(trial.checkpoints) <= num_to_keep + 1
+    if len(trials) < planned.tune["num_samples"]:
+        stopped_by = {trial.reason.rule for trial in trials if trial.reason} | {str(trial.ending) for trial in trials}
+        assert stopped_by & {"time_budget", "stopper.stop_all", "fail_fast", "failed"} or planned.tune["time_budget_s"] or planned.run["stop"]
+
+
+def check_table(simulation, events):
+    reported = {event.trial_id for event in events if isinstance(event, ResultReported)}
+    for result in simulation.grid:
+        frame = result.metrics_dataframe
+        if result.trial_id not in reported:
+            assert result.metrics_dataframe is None or len(frame) == 0
+            continue
+        iterations = list(frame["training_iteration"])
+        assert iterations == list(range(1, len(iterations) + 1))
+        assert result.metrics["training_iteration"] == iterations[-1]
+
+
+@pytest.mark.parametrize("seed", range(0, NUM_SCENARIOS, 40))
+def test_the_same_seed_gives_the_same_history(seed):
+    first, second = scenario(seed).simulate(), scenario(seed).simulate()
+    assert repr(first.history) == repr(second.history)
+    assert first.elapsed_s == second.elapsed_s
+
+
+def test_the_scenarios_cover_what_can_happen():
+    seen = Counter()
+    for seed in range(0, NUM_SCENARIOS, 8):
+        simulation = scenario(seed).simulate()
+        seen.update(str(trial.ending) for trial in simulation.grid.trials)
+        seen.update(type(decision).__name__ for decision in simulation.decisions)
+        seen.update(trial.reason.rule for trial in simulation.grid.trials if trial.reason)
+        seen["retries"] += sum(trial.num_failures > 0 and trial.status is Status.TERMINATED for trial in simulation.grid.trials)
+    expected = {
+        "completed", "stopped early", "interrupted", "failed", "Stop", "Pause", "Resume", "Save", "asha.rung", "whim", "idle", "time_budget",
+        "stopper.stop_all", "stop", "trainable.done", "fail_fast", "retries",
+    }  # fmt: skip
+    assert expected <= set(+seen)
