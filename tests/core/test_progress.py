@@ -28,7 +28,11 @@ def test_trials_are_counted_by_where_they_stand_and_why_they_ended():
     talk.exit("t00000", Outcome.STOPPED)
     talk.exit("t00001", Outcome.FAILED, BOOM)
     progress = look(talk, 7.0)
-    assert {status: num for status, num in progress.num_trials_by_status.items() if num} == {Status.TERMINATED: 1, Status.ERROR: 1, Status.RUNNING: 2}
+    assert {status: num for status, num in progress.num_trials_by_status.items() if num} == {
+        Status.TERMINATED: 1,
+        Status.ERROR: 1,
+        Status.RUNNING: 2,
+    }
     assert (progress.num_finished, progress.num_stopped_early, progress.num_errors, progress.elapsed_s) == (2, 1, 1, 7.0)
     assert [trial.trial_id for trial in progress.running] == ["t00002", "t00003"]
     assert (progress.best, progress.best_value, progress.best_result["training_iteration"]) == (talk.trial("t00000"), 0.5, 1)

@@ -343,8 +343,11 @@ def test_a_lack_of_descriptors_is_no_fault_of_the_trials(stage, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("tuner.execution.processes.socket.socketpair", refuse)
         theater.start("t00001")
-    assert theater.exit_of("t00001").outcome is Outcome.LOST
-    assert theater.run("t00002").outcome is Outcome.COMPLETED
+        theater.start("t00002")
+        assert theater.executor.wait(0.0) == []
+        theater.kill("t00002")
+    assert theater.exit_of("t00002").outcome is Outcome.KILLED
+    assert theater.exit_of("t00001").outcome is Outcome.COMPLETED
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter
-from tests.properties.world import WhimsicalScheduler
+from tests.properties.world import TEMPERS, WhimsicalScheduler, chance_from
 from tuner.plan import Plan, make_plan
 from tuner.testing.simulation import Simulation, simulate
 
@@ -41,6 +40,12 @@ class Scenario:
     num_slots: int
     duration_s: Any
 
+    @property
+    def may_end_early(self) -> bool:
+        """Whether the experiment may end before all its trials have been suggested."""
+        is_timed = self.tune["time_budget_s"] is not None or isinstance(self.run["stop"], tune.TimeoutStopper)
+        return is_timed or bool(self.run["failure_config"].fail_fast)
+
     def arguments(self) -> dict[str, Any]:
         """Return what `simulate` and `make_plan` have in common."""
         tune_config = tune.TuneConfig(
@@ -68,10 +73,10 @@ class Curves:
     def __call__(self, config):
         fate = config["fate"]
         self._num_starts[fate] += 1
-        chance = random.Random(fate)
+        chance = chance_from(fate)
         length, crash_rate = chance.choice([0, 1, 3, 8, 15]), chance.choice([0.0, 0.0, 0.0, 0.2, 1.0])
-        luck = random.Random(f"{fate}/{self._num_starts[fate]}")
-        oddities = random.Random(f"{fate}/values")
+        luck = chance_from(f"{fate}/{self._num_starts[fate]}")
+        oddities = chance_from(f"{fate}/values")
         for step in range(1, length + 1):
             if luck.random() < crash_rate and self._num_starts[fate] < 6:
                 raise ValueError(f"crash at step {step}")
@@ -94,7 +99,7 @@ class Curves:
 
 def scenario(seed: int) -> Scenario:
     """Return the random experiment with this number."""
-    chance = random.Random(seed)
+    chance = chance_from(seed)
     num_samples = chance.choice([1, 2, 4, 6, 9])
     max_failures = chance.choice([0, 0, 1, 3, -1])
     return Scenario(
@@ -111,7 +116,8 @@ def scenario(seed: int) -> Scenario:
             "failure_config": tune.FailureConfig(
                 max_failures=max_failures,
                 fail_fast=chance.random() < 0.1 and max_failures == 0,
-                report_timeout_s=chance.choice([None, None, 5.0]),
+                # Who is killed for being slow is so again the next time, and with endless retries for ever.
+                report_timeout_s=chance.choice([None, 5.0]) if max_failures >= 0 else None,
                 stop_grace_s=chance.choice([0.0, 3.0]),
             ),
             "checkpoint_config": tune.CheckpointConfig(
@@ -132,14 +138,18 @@ def _slowing(config, iteration):
 
 
 def _scheduler(chance):
-    seed, temper = chance.randrange(10**6), chance.choice(sorted(WhimsicalScheduler.TEMPERS))
+    seed, temper = chance.randrange(10**6), chance.choice(sorted(TEMPERS))
     max_t, grace_period, factor = chance.choice([4, 9, 16]), chance.choice([1, 2, 4]), chance.choice([2, 3, 4])
     brackets, is_last = chance.choice([1, 1, 2]), chance.random() < 0.7
     return chance.choice(
         [
             FIFOScheduler,
             lambda: ASHAScheduler(
-                max_t=max_t, grace_period=min(grace_period, max_t // 2), reduction_factor=factor, brackets=brackets, stop_last_trials=is_last
+                max_t=max_t,
+                grace_period=min(grace_period, max_t // 2),
+                reduction_factor=factor,
+                brackets=brackets,
+                stop_last_trials=is_last,
             ),
             lambda: WhimsicalScheduler(seed, temper),
         ]
@@ -150,5 +160,3 @@ def _searcher(chance):
     limit = chance.choice([1, 2, 3])
     is_batch = chance.random() < 0.5
     return chance.choice([BasicVariantGenerator, lambda: ConcurrencyLimiter(BasicVariantGenerator(), limit, batch=is_batch)])
-
-

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.properties.world import BOOM, Mood, WhimsicalScheduler, World
+from tests.properties.world import BOOM, TEMPERS, Mood, WhimsicalScheduler, World
 from tuner.core.events import (
     CheckpointFailed,
     CheckpointRequested,
@@ -28,7 +28,16 @@ from tuner.core.stoppers import CombinedStopper, MetricThresholdStopper, NoopSto
 from tuner.core.trial import CheckpointRecord
 
 REQUESTS = st.sampled_from(
-    [*[{"cpu": 1.0}] * 12, {"cpu": 0.5}, {"cpu": 2.0}, {"cpu": 0.5, "gpu": 0.5}, {"gpu": 0.3}, {"cpu": 1.0, "gpu": 1.0}, {"gpu": 2.0}, {"cpu": 9.0}]
+    [
+        *[{"cpu": 1.0}] * 12,
+        {"cpu": 0.5},
+        {"cpu": 2.0},
+        {"cpu": 0.5, "gpu": 0.5},
+        {"gpu": 0.3},
+        {"cpu": 1.0, "gpu": 1.0},
+        {"gpu": 2.0},
+        {"cpu": 9.0},
+    ]
 )
 METRICS = st.fixed_dictionaries(
     {},
@@ -68,6 +77,15 @@ SETTINGS = st.builds(
         retention=RETENTIONS,
     ),
 )
+CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "capacity": st.sampled_from([{"cpu": 1.0}, {"cpu": 3.0, "gpu": 1.0}]),
+        "max_trials": st.sampled_from([None, 30]),
+        "max_failures": st.just(5),
+    },
+)
+"""What may be different after a restart."""
 
 
 def make_stopper(kind):
@@ -87,7 +105,7 @@ class ExperimentMachine(RuleBasedStateMachine):
     @initialize(
         declared=SETTINGS,
         seed=st.integers(0, 999),
-        temper=st.sampled_from(sorted(WhimsicalScheduler.TEMPERS)),
+        temper=st.sampled_from(sorted(TEMPERS)),
         stopper=st.sampled_from(["none", "by iteration", "by time"]),
     )
     def begin_experiment(self, declared, seed, temper, stopper):
@@ -173,17 +191,13 @@ class ExperimentMachine(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         is_meant=RARELY,
-        capacity=st.sampled_from([None, None, {"cpu": 1.0}]),
-        more_trials=st.integers(0, 2),
+        changes=CHANGES,
         resume_unfinished=st.sampled_from([True, True, False]),
         resume_errored=st.booleans(),
     )
-    def restart(self, data, is_meant, capacity, more_trials, resume_unfinished, resume_errored):
+    def restart(self, data, is_meant, changes, **resume):
         if is_meant:
-            now = self.world.experiment.settings
-            max_trials = None if now.max_trials is None else now.max_trials + more_trials
-            after = dataclasses.replace(now, capacity=capacity or now.capacity, max_trials=max_trials)
-            self.world.restart(DriverRestarted(after, resume_unfinished, resume_errored))
+            self.world.restart(DriverRestarted(dataclasses.replace(self.world.experiment.settings, **changes), **resume))
             self.world.end_turn()
         self.go_on(data)
 

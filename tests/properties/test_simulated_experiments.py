@@ -9,6 +9,7 @@ from tests.properties.scenarios import scenario
 from tuner.core.events import ResultReported, TrialSuggested, WorkerExited, WorkerStarted
 from tuner.core.trial import Ending, Status
 
+pytestmark = pytest.mark.usefixtures("quiet")
 NUM_SCENARIOS = 2_000
 BATCH = 250
 
@@ -33,11 +34,13 @@ def check(planned, simulation):
     exits = Counter((event.trial_id, event.attempt) for event in events if isinstance(event, WorkerExited))
     assert starts == exits
     assert set(exits.values()) <= {1}
-    assert len(trials) == sum(isinstance(event, TrialSuggested) for event in events) <= planned.tune["num_samples"]
+    assert len(trials) == sum(isinstance(event, TrialSuggested) for event in events)
+    assert len(trials) == planned.tune["num_samples"] or (planned.may_end_early and len(trials) < planned.tune["num_samples"])
     assert [entry.at_s for entry in simulation.history] == sorted(entry.at_s for entry in simulation.history)
     assert math.isfinite(simulation.elapsed_s)
     check_trials(planned, trials)
-    check_table(simulation, events)
+    if planned.seed % 8 == 0:
+        check_tables(simulation, events)
 
 
 def check_trials(planned, trials):
@@ -48,21 +51,16 @@ def check_trials(planned, trials):
         assert trial.status is not Status.ERROR or trial.failures
         num_to_keep = planned.run["checkpoint_config"].num_to_keep
         assert num_to_keep is None or len(trial.checkpoints) <= num_to_keep + 1
-    if len(trials) < planned.tune["num_samples"]:
-        stopped_by = {trial.reason.rule for trial in trials if trial.reason} | {str(trial.ending) for trial in trials}
-        assert stopped_by & {"time_budget", "stopper.stop_all", "fail_fast", "failed"} or planned.tune["time_budget_s"] or planned.run["stop"]
 
 
-def check_table(simulation, events):
+def check_tables(simulation, events):
     reported = {event.trial_id for event in events if isinstance(event, ResultReported)}
     for result in simulation.grid:
         frame = result.metrics_dataframe
-        if result.trial_id not in reported:
-            assert result.metrics_dataframe is None or len(frame) == 0
-            continue
-        iterations = list(frame["training_iteration"])
+        iterations = list(frame["training_iteration"]) if len(frame) else []
         assert iterations == list(range(1, len(iterations) + 1))
-        assert result.metrics["training_iteration"] == iterations[-1]
+        assert bool(iterations) == (result.trial_id in reported)
+        assert not iterations or result.metrics["training_iteration"] == iterations[-1]
 
 
 @pytest.mark.parametrize("seed", range(0, NUM_SCENARIOS, 40))
@@ -80,8 +78,7 @@ def test_the_scenarios_cover_what_can_happen():
         seen.update(type(decision).__name__ for decision in simulation.decisions)
         seen.update(trial.reason.rule for trial in simulation.grid.trials if trial.reason)
         seen["retries"] += sum(trial.num_failures > 0 and trial.status is Status.TERMINATED for trial in simulation.grid.trials)
-    expected = {
-        "completed", "stopped early", "interrupted", "failed", "Stop", "Pause", "Resume", "Save", "asha.rung", "whim", "idle", "time_budget",
-        "stopper.stop_all", "stop", "trainable.done", "fail_fast", "retries",
-    }  # fmt: skip
-    assert expected <= set(+seen)
+    endings = {"completed", "stopped early", "interrupted", "failed", "retries"}
+    rules = {"asha.rung", "whim", "idle", "time_budget", "stopper.stop_all", "stop", "trainable.done", "fail_fast"}
+    missing = (endings | rules | {"Stop", "Pause", "Resume", "Save"}) - set(+seen)
+    assert not missing

@@ -33,6 +33,11 @@ from tuner.core.trial import CheckpointRecord, Failure, Status, Verdict
 BOOM = Failure("ValueError", "boom")
 
 
+def chance_from(seed):
+    """Return a generator of chance that follows from the seed."""
+    return random.Random(seed)  # noqa: S311  (not a secret)
+
+
 class Mood(enum.Enum):
     """What a worker is about to do."""
 
@@ -59,15 +64,17 @@ class Worker:
         return self.command.trial_id, self.command.attempt
 
 
+TEMPERS = {"stops": (Stop, Save), "pauses": (Pause, Pause, Resume, Save), "anything": (Stop, Pause, Pause, Resume, Resume, Save)}
+"""What a whimsical scheduler may be like."""
+
+
 class WhimsicalScheduler(Scheduler):
     """Decides at random about any trial it has ever heard of; the same facts and seed give the same whims."""
 
-    TEMPERS = {"stops": (Stop, Save), "pauses": (Pause, Pause, Resume, Save), "anything": (Stop, Pause, Pause, Resume, Resume, Save)}
-
     def __init__(self, seed, temper="anything"):
-        self._chance = random.Random(seed)
+        self._chance = chance_from(seed)
         self._known = []
-        self._kinds = self.TEMPERS[temper]
+        self._kinds = TEMPERS[temper]
         self._can_resume = Resume in self._kinds
         self.is_calm = False
 

@@ -42,6 +42,8 @@ StartMethod = Literal["zygote", "spawn"]
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _SCARCITIES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN)
 """What the system says when it is short of something, which is no fault of the trial's."""
+_RETRY_S: Final = 1.0
+"""How long to wait before a start is tried again for which the system was short of something."""
 _MAX_ZYGOTE_DEATHS: Final = 3
 """Deaths of a zygote in a row, with no trial ending in between, after which the executor gives up."""
 
@@ -98,6 +100,8 @@ class ProcessExecutor:
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
         self._events: list[Event] = []
         self._overdue: deque[tuple[float, int]] = deque()
+        self._postponed: deque[StartWorker] = deque()
+        self._retry_at = 0.0
         self._zygote_deaths = 0
         self._is_woken = False
         self._is_closed = False
@@ -137,7 +141,8 @@ class ProcessExecutor:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not (self._events or self._is_woken or self._is_closed):
-            patience = self._patience(deadline)
+            self._start_postponed()
+            patience = 0.0 if self._events else self._patience(deadline)
             for key, mask in self._selector.select(patience):
                 key.data(mask)
             self._end_overdue()
@@ -202,10 +207,20 @@ class ProcessExecutor:
         return worker, theirs
 
     def _refuse(self, command: StartWorker, error: Exception) -> None:
-        is_ours = isinstance(error, OSError) and error.errno in _SCARCITIES
-        outcome = Outcome.LOST if is_ours else Outcome.FAILED
+        if isinstance(error, OSError) and error.errno in _SCARCITIES:
+            if not self._postponed:
+                _log.warning("trial %s cannot be started now: %s; trying again every second", command.trial_id, error)
+            self._postponed.append(command)
+            self._retry_at = time.monotonic() + _RETRY_S
+            return
         failure = Failure(type(error).__name__, f"the worker could not be started: {error}")
-        self._events.append(WorkerExited(command.trial_id, command.attempt, outcome, failure))
+        self._events.append(WorkerExited(command.trial_id, command.attempt, Outcome.FAILED, failure))
+
+    def _start_postponed(self) -> None:
+        if self._postponed and time.monotonic() >= self._retry_at:
+            postponed, self._postponed = self._postponed, deque()
+            for command in postponed:
+                self._start(command)
 
     def _answer(self, command: AnswerReport) -> None:
         if worker := self._by_attempt.get((command.trial_id, command.attempt)):
@@ -217,6 +232,10 @@ class ProcessExecutor:
         if worker := self._by_attempt.get((command.trial_id, command.attempt)):
             worker.condemn(command.reason)
             self._send_kill(worker)
+            return
+        for start in [start for start in self._postponed if (start.trial_id, start.attempt) == (command.trial_id, command.attempt)]:
+            self._postponed.remove(start)
+            self._events.append(WorkerExited(start.trial_id, start.attempt, Outcome.KILLED, Failure("killed", command.reason)))
 
     def _send_kill(self, worker: RemoteWorker) -> None:
         self._launcher.kill(worker.number)
@@ -229,6 +248,8 @@ class ProcessExecutor:
         moments = [] if deadline is None else [deadline]
         if self._overdue:
             moments.append(self._overdue[0][0])
+        if self._postponed:
+            moments.append(self._retry_at)
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
     def _watch(self, worker: RemoteWorker) -> None:
