@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tuner.core.commands import Notice
 from tuner.core.events import Event, SuggestionPostponed, TrialSuggested, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
 from tuner.storage import journal, records, strict_json
 from tuner.storage.layout import trial_directory
 
-from .proposer import Proposer
+from .proposer import Answer, Proposer
 
 _log = logging.getLogger("tuner")
 _RECENT_S = 10.0
@@ -49,6 +51,7 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
         DamagedJournal: If the journal does not verify.
     """
     heard_of_s: dict[str, float] = {}
+    untold: list[Notice] = []
     elapsed_s = 0.0
     for body in journal.read(directory):
         if not records.is_event(body):
@@ -56,6 +59,10 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
         if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
             experiment.handle(TurnEnded(), routine_end_s)
         event, elapsed_s, decided = records.decode(body)
+        if not isinstance(event, Answer):
+            # What followed from one answer must not be heard before the others are given: they were asked for together.
+            _tell(proposer, untold)
+            untold = []
         event = _relived(event, proposer)
         outcome = experiment.handle(event, elapsed_s)
         if tuple(outcome.decisions) != tuple(decided):
@@ -66,9 +73,15 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
         for notice in outcome.notices:
             notice.trial.local_path = str(trial_directory(directory, notice.trial.trial_id))
             heard_of_s[notice.trial.trial_id] = elapsed_s
-            proposer.tell(notice)
+        untold += outcome.notices
+    _tell(proposer, untold)
     recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - _RECENT_S]
     return Replayed(elapsed_s, recent)
+
+
+def _tell(proposer: Proposer, notices: Sequence[Notice]) -> None:
+    for notice in notices:
+        proposer.tell(notice)
 
 
 def _relived(event: Event, proposer: Proposer) -> Event:

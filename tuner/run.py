@@ -92,7 +92,8 @@ class JournalLog:
         Of a turn that ended in routine only the next record tells, which saves half of the records.
         """
         if isinstance(event, TurnEnded) and event.is_routine:
-            self._routine_end_s = at_s
+            if self._routine_end_s is None:  # of several in a row the first is the one that answered
+                self._routine_end_s = at_s
             return
         body = records.encode(event, at_s, decisions)
         if self._routine_end_s is not None:
@@ -196,6 +197,9 @@ class Run:
                 )
                 self._mend_logs(stage)
                 driver.run(first)
+        except Exception as defect:
+            defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
+            raise
         finally:
             observers.end_experiment()
             console.close()

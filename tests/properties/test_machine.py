@@ -82,7 +82,7 @@ CHANGES = st.fixed_dictionaries(
     optional={
         "capacity": st.sampled_from([{"cpu": 1.0}, {"cpu": 3.0, "gpu": 1.0}]),
         "max_trials": st.sampled_from([None, 30]),
-        "max_failures": st.just(5),
+        "max_failures": st.just(-1),
     },
 )
 """What may be different after a restart."""

@@ -1,0 +1,122 @@
+"""Every executor fulfils the contract of executors."""
+
+import itertools
+
+import pytest
+
+from tuner.core.events import Outcome, WorkerExited
+from tuner.execution.inline import InlineExecutor
+from tuner.execution.processes import ProcessExecutor
+from tuner.execution.simulated import SimulatedExecutor
+from tuner.testing.executor_contract import Counting, ExecutorContract, counting
+
+CPUS = {"cpu": 2.0}
+
+
+class TestSimulated(ExecutorContract):
+    def make_executor(self, trainable, assign):
+        return SimulatedExecutor(counting, capacity=CPUS)
+
+
+class TestInline(ExecutorContract):
+    def make_executor(self, trainable, assign):
+        return InlineExecutor(trainable, assign, capacity=CPUS)
+
+
+class TestForkedProcesses(ExecutorContract):
+    def make_executor(self, trainable, assign):
+        return ProcessExecutor(trainable, assign, capacity=CPUS, start_method="zygote")
+
+
+class TestSpawnedProcesses(ExecutorContract):
+    def make_executor(self, trainable, assign):
+        return ProcessExecutor(trainable, assign, capacity=CPUS, start_method="spawn")
+
+
+class Spoilt:
+    """A good executor to spoil."""
+
+    def __init__(self):
+        self.good = SimulatedExecutor(counting, capacity=CPUS)
+
+    def __getattr__(self, name):
+        return getattr(self.good, name)
+
+
+class ExitsTwice(Spoilt):
+    def wait(self, timeout_s):
+        events = self.good.wait(timeout_s)
+        return [*events, *(event for event in events if isinstance(event, WorkerExited))]
+
+
+class ForgetsTheStart(Spoilt):
+    def wait(self, timeout_s):
+        return [event for event in self.good.wait(timeout_s) if type(event).__name__ != "WorkerStarted"] or self.good.wait(0.0)
+
+
+class CallsEveryExitCompleted(Spoilt):
+    def wait(self, timeout_s):
+        return [
+            WorkerExited(event.trial_id, event.attempt, Outcome.COMPLETED) if isinstance(event, WorkerExited) else event
+            for event in self.good.wait(timeout_s)
+        ]
+
+
+class StopsNobody(Spoilt):
+    def carry_out(self, commands):
+        self.good.carry_out([command for command in commands if getattr(command, "verdict", None) != "stop"])
+
+    def wait(self, timeout_s):
+        return self.good.wait(timeout_s) or [WorkerExited("t00000", 1, Outcome.KILLED)]
+
+
+class TrustsItsMemory(Spoilt):
+    def carry_out(self, commands):
+        for command in commands:
+            if type(command).__name__ == "KillWorker":
+                self.good._workers[command.trial_id, command.attempt]  # noqa: B018  (raises for what is not there)
+        self.good.carry_out(commands)
+
+
+class ShutsDownOnce(Spoilt):
+    is_shut = False
+
+    def shutdown(self, deadline_s):
+        assert not self.is_shut
+        self.is_shut = True
+
+
+class RunsBackwards(Spoilt):
+    times = itertools.count()
+
+    def clock(self):
+        return -float(next(self.times))
+
+
+@pytest.mark.parametrize(
+    ("executor", "test"),
+    [
+        (ExitsTwice, "test_exactly_one_exit_follows_each_start"),
+        (ForgetsTheStart, "test_a_trial_starts_reports_and_exits"),
+        (CallsEveryExitCompleted, "test_a_trial_that_raises_has_failed_and_tells_why"),
+        (CallsEveryExitCompleted, "test_a_trial_obeys_a_pause"),
+        (CallsEveryExitCompleted, "test_a_killed_trial_exits_as_killed_for_the_reason_given"),
+        (StopsNobody, "test_a_trial_obeys_a_stop"),
+        (TrustsItsMemory, "test_commands_for_attempts_that_are_not_there_are_ignored"),
+        (ShutsDownOnce, "test_it_can_be_shut_down_more_than_once_and_with_trials_under_way"),
+        (RunsBackwards, "test_time_never_runs_backwards"),
+    ],
+)
+def test_a_defective_executor_breaks_the_contract(executor, test):
+    class Contract(ExecutorContract):
+        def make_executor(self, trainable, assign):
+            return executor()
+
+    with pytest.raises((AssertionError, KeyError)):
+        getattr(Contract(), test)()
+
+
+def test_what_counts_without_an_experiment_counts_the_same():
+    assert [result["value"] for result in counting({"num_results": 3})] == [1, 2, 3]
+    trial = Counting({"num_results": 3})
+    assert [trial.train()["value"] for _ in range(3)] == [1, 2, 3]

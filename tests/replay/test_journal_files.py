@@ -1,0 +1,102 @@
+"""The journal of a real run, read from its files, leads to the same trials, and its searcher to where it was."""
+
+import logging
+
+import pytest
+
+import tuner as tune
+from schedulers import ASHAScheduler
+from searchers import BasicVariantGenerator, ConcurrencyLimiter
+from tuner.core.experiment import Experiment
+from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import Trial
+from tuner.directory import read_declaration
+from tuner.plan import make_plan, with_seed
+from tuner.proposer import Proposer
+from tuner.replay import replay
+
+SPACE = {"start": tune.uniform(0.0, 1.0), "length": tune.randint(1, 9), "layers": [tune.choice([1, 2]), {"width": tune.choice([8, 16])}]}
+
+
+def learn(config):
+    for step in range(1, config["length"] + 1):
+        if step == 5 and config["start"] > 0.8:
+            raise ValueError("too large a start")
+        yield {"loss": config["start"] / step, "nested": {"nan": float("nan")}}
+
+
+class Saving(tune.Trainable):
+    def setup(self, config):
+        self.loss = config["start"]
+
+    def step(self):
+        self.loss /= 2
+        return {"loss": self.loss, "done": self.iteration + 1 >= self.config["length"]}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {"loss": self.loss}
+
+    def load_checkpoint(self, checkpoint):
+        self.loss = checkpoint["loss"]
+
+
+def asks_too_much(config):
+    """Return a request; some configurations have none."""
+    if config["start"] > 0.5:
+        raise ValueError("no resources for a large start")
+    return {"cpu": 1}
+
+
+def declared(tmp_path, trainable, **changes):
+    settings = {"scheduler": ASHAScheduler(max_t=6, reduction_factor=2), "search_alg": BasicVariantGenerator(), **changes}
+    checkpoints = tune.CheckpointConfig(num_to_keep=1, checkpoint_frequency=2) if isinstance(trainable, type) else None
+    return {
+        "trainable": trainable,
+        "param_space": SPACE,
+        "tune_config": tune.TuneConfig(metric="loss", mode="min", num_samples=12, seed=5, max_concurrent_trials=3, **settings),
+        "run_config": tune.RunConfig(
+            name="run",
+            storage_path=tmp_path,
+            executor="inline",
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=1),
+            checkpoint_config=checkpoints,
+        ),
+    }
+
+
+def replayed(directory, declaration):
+    """Return a fresh experiment and a fresh searcher after they have lived through the journal."""
+    told = read_declaration(directory)
+    plan = with_seed(make_plan(**declaration), told["seed"])
+    plan.connect()
+    experiment = Experiment(ExperimentSettings.from_fields(told["settings"]), plan.scheduler, plan.stopper)
+    proposer = Proposer(plan.searcher, plan.space, plan.request_for)
+    replay(directory, experiment, proposer)
+    experiment.check()
+    return experiment, plan.searcher
+
+
+def portrait(trials):
+    names = [name for name in Trial.__slots__ if name not in {"__weakref__", "summary"}]
+    return [
+        {name: repr(getattr(trial, name)) for name in names}
+        | {name: [repr(getattr(summary, part)) for part in summary.__slots__] for name, summary in trial.summary.items()}
+        for trial in trials
+    ]
+
+
+@pytest.mark.parametrize("trainable", [learn, Saving, tune.with_resources(learn, asks_too_much)], ids=["function", "class", "resources"])
+@pytest.mark.parametrize("limit", [None, 1, 2])
+def test_a_fresh_experiment_comes_to_stand_where_the_run_ended(tmp_path, trainable, limit, caplog):
+    def searcher():
+        return BasicVariantGenerator() if limit is None else ConcurrencyLimiter(BasicVariantGenerator(), limit)
+
+    original = searcher()
+    grid = tune.Tuner(**declared(tmp_path, trainable, search_alg=original)).fit()
+    caplog.clear()
+    experiment, lived_again = replayed(tmp_path / "run", declared(tmp_path, trainable, search_alg=searcher()))
+    assert experiment.is_finished
+    assert portrait(experiment.trials) == portrait(grid.trials)
+    assert lived_again.state_dict() == original.state_dict()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []

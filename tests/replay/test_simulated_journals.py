@@ -1,0 +1,118 @@
+"""What was written down, fed to a fresh experiment, leads to the same commands, notices, decisions and trials."""
+
+import pytest
+
+from tests.properties.scenarios import scenario
+from tuner.core.commands import AnswerReport
+from tuner.core.events import SearchEnded, TurnEnded
+from tuner.core.experiment import Experiment
+from tuner.core.trial import Trial
+from tuner.run import JournalLog
+from tuner.storage import records, strict_json
+from tuner.testing import simulation
+from tuner.testing.simulation import simulated_settings
+
+SEEDS = range(0, 1200, 8)
+
+
+class Remembering(Experiment):
+    """Keeps what followed from each event, as text that compares even where it holds NaN."""
+
+    latest = None
+
+    def __init__(self, *collaborators):
+        super().__init__(*collaborators)
+        self.told = []
+        self.commands = []
+        Remembering.latest = self
+
+    def handle(self, event, at_s):
+        outcome = super().handle(event, at_s)
+        self.told.append(repr((outcome.commands, outcome.notices, outcome.decisions)))
+        self.commands += map(repr, outcome.commands)
+        return outcome
+
+
+class Lines:
+    """Stands for a journal and its cleaner: keeps the lines."""
+
+    def __init__(self):
+        self.lines = []
+
+    def append(self, body):
+        self.lines.append(strict_json.dumps(body))
+
+    def flush(self):
+        pass
+
+    def release(self):
+        pass
+
+
+@pytest.fixture(params=SEEDS)
+def original(request, monkeypatch, caplog):
+    """Run an experiment and remember everything."""
+    caplog.set_level("ERROR", "tuner")
+    monkeypatch.setattr(simulation, "Experiment", Remembering)
+    planned = scenario(request.param)
+    result = planned.simulate()
+    return planned, result, Remembering.latest
+
+
+def again(planned):
+    """Return the same experiment with nothing in it."""
+    plan = planned.plan()
+    return Remembering(simulated_settings(plan, {"cpu": planned.num_slots}), plan.scheduler, plan.stopper)
+
+
+def portrait(experiment):
+    """Return all that is known about the trials, as text."""
+    names = [name for name in Trial.__slots__ if name not in {"__weakref__", "local_path", "summary"}]
+    trials = [{name: repr(getattr(trial, name)) for name in names} for trial in experiment.trials]
+    summaries = [{name: repr(vars_of(summary)) for name, summary in trial.summary.items()} for trial in experiment.trials]
+    return trials, summaries, +experiment.roster.num_by_status, +experiment.roster.num_by_ending, repr(experiment.best.value)
+
+
+def vars_of(summary):
+    return [getattr(summary, name) for name in summary.__slots__]
+
+
+def test_every_event_leads_to_the_same_when_it_is_read_back(original):
+    planned, result, first = original
+    second = again(planned)
+    for entry in result.history:
+        line = strict_json.dumps(records.encode(entry.event, entry.at_s, entry.decisions))
+        event, at_s, decisions = records.decode(strict_json.loads(line))
+        assert repr(tuple(second.handle(event, at_s).decisions)) == repr(decisions) == repr(tuple(entry.decisions))
+    assert second.told == first.told
+    assert portrait(second) == portrait(first)
+
+
+def test_routine_turns_need_no_record_of_their_own(original):
+    planned, result, first = original
+    journal = Lines()
+    log = JournalLog(journal, journal)
+    for entry in result.history:
+        log.append(entry.event, entry.at_s, entry.decisions)
+    second = again(planned)
+    for line in journal.lines:
+        body = strict_json.loads(line)
+        if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
+            outcome = second.handle(TurnEnded(), routine_end_s)
+            assert all(isinstance(command, AnswerReport) for command in outcome.commands)
+            assert not outcome.notices
+        event, at_s, decisions = records.decode(body)
+        assert repr(tuple(second.handle(event, at_s).decisions)) == repr(decisions)
+    assert second.commands == first.commands
+    assert portrait(second) == portrait(first)
+    assert second.is_finished
+
+
+def test_of_several_routine_turns_in_a_row_the_first_counts_since_it_is_the_one_that_answered():
+    journal = Lines()
+    log = JournalLog(journal, journal)
+    for at_s in (5.0, 6.0, 7.0):
+        log.append(TurnEnded(is_routine=True), at_s, ())
+    log.append(SearchEnded(), 8.0, ())
+    log.append(SearchEnded(), 9.0, ())
+    assert [strict_json.loads(line).get(records.ROUTINE_END) for line in journal.lines] == [5.0, None]

@@ -1,0 +1,398 @@
+"""What every executor must do, as tests to inherit."""
+# ruff: noqa: S101  (these are tests)
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from tuner.core.commands import AnswerReport, KillWorker, StartWorker
+from tuner.core.events import CheckpointSaved, Event, Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.result import TRAINING_ITERATION
+from tuner.core.trial import CheckpointRecord, Verdict
+from tuner.execution.executor import Executor
+from tuner.execution.messages import Assignment
+from tuner.execution.trainable import Trainable
+
+Assign = Callable[[StartWorker], Assignment]
+"""Completes a `StartWorker` to what a worker with files needs to know."""
+
+_DEADLINE_S = 60.0
+"""Long enough for a machine under load; who needs it has failed."""
+
+
+def counting(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield ``{"value": 1}``, ``{"value": 2}`` and so on; raise at ``fails_at``, end after ``num_results``, or never."""
+    value = 0
+    while value != config.get("num_results"):
+        value += 1
+        if value == config.get("fails_at"):
+            raise ValueError(f"failed at {value}")
+        config.setdefault("nested", {})["spoilt"] = value
+        yield {"value": value}
+
+
+class Counting(Trainable):
+    """Reports the same as `counting`, and saves when it is asked to."""
+
+    def setup(self, config: dict[str, Any], **parameters: Any) -> None:
+        """Begin before the first value."""
+        self.value = 0
+
+    def step(self) -> dict[str, Any]:
+        """Return the next value."""
+        self.value += 1
+        return {"value": self.value, "done": self.value == self.config.get("num_results")}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """Return the value reached."""
+        return {"value": self.value}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Go on from the value reached."""
+        self.value = checkpoint["value"]
+
+
+class ExecutorContract(ABC):
+    """Inherit, name your class ``Test...``, say how to make your executor, and pytest runs the contract on it.
+
+    Example:
+        >>> from tuner.execution.simulated import SimulatedExecutor
+        >>> class TestSimulated(ExecutorContract):
+        ...     def make_executor(self, trainable, assign):
+        ...         return SimulatedExecutor(counting, capacity={"cpu": 2.0})
+        >>> TestSimulated().test_a_trial_starts_reports_and_exits()
+    """
+
+    @abstractmethod
+    def make_executor(self, trainable: Any, assign: Assign) -> Executor:
+        """Return a new executor with at least two CPUs.
+
+        Args:
+            trainable: What its trials run: `counting` or `Counting`. Executors that run neither have to make up trials that report
+                the same.
+            assign: Tells what a started worker has to know; its directory exists as long as the executor is in use.
+        """
+
+    @contextlib.contextmanager
+    def _playing(self, trainable: Any = counting) -> Iterator[_Play]:
+        with tempfile.TemporaryDirectory() as directory:
+            executor = self.make_executor(trainable, functools.partial(_assignment, Path(directory)))
+            try:
+                yield _Play(executor)
+            finally:
+                executor.shutdown(10.0)
+
+    def test_a_trial_starts_reports_and_exits(self) -> None:
+        """Tell of each attempt that it started, what it reported, and that it ended, in this order and nothing after it."""
+        with self._playing() as play:
+            play.start("t00000", num_results=3)
+            play.finish("t00000")
+            kinds = [type(event) for event in play.events]
+            assert kinds == [WorkerStarted, *[ResultReported] * 3, WorkerExited], f"got {play.events}"
+            assert play.values("t00000") == [1, 2, 3]
+            assert play.iterations("t00000") == [1, 2, 3]
+            assert play.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.COMPLETED)
+
+    def test_exactly_one_exit_follows_each_start(self) -> None:
+        """End each attempt with one exit, however it ends, and say nothing of it after that."""
+        with self._playing() as play:
+            play.start("t00000", num_results=2)
+            play.start("t00001", fails_at=2)
+            play.finish("t00000")
+            play.finish("t00001")
+            play.start("t00002")
+            play.next("t00002", ResultReported)
+            play.kill("t00002")
+            play.start("t00003", num_results=0)
+            play.finish("t00002")
+            play.finish("t00003")
+            play.listen()
+            for trial_id in ("t00000", "t00001", "t00002", "t00003"):
+                exits = [isinstance(event, WorkerExited) for event in play.of(trial_id)]
+                assert exits.count(True) == 1, f"{trial_id} must exit once, got {play.of(trial_id)}"
+                assert exits[-1], f"an exit must come last, got {play.of(trial_id)}"
+
+    def test_a_trial_that_raises_has_failed_and_tells_why(self) -> None:
+        """Turn an exception of the training code into a failed exit, with its type and message as text."""
+        with self._playing() as play:
+            play.start("t00000", fails_at=2)
+            play.finish("t00000")
+            exit_ = play.exit_of("t00000")
+            assert exit_.outcome is Outcome.FAILED
+            assert exit_.failure is not None
+            assert (exit_.failure.kind, exit_.failure.message) == ("ValueError", "failed at 2")
+            assert play.values("t00000") == [1]
+
+    def test_nothing_is_reported_before_the_answer(self) -> None:
+        """Let a trial that has reported wait for its answer."""
+        with self._playing() as play:
+            play.start("t00000")
+            play.next("t00000", ResultReported)
+            play.listen()
+            assert play.values("t00000") == [1], "a trial must wait for the answer to its report"
+
+    def test_a_trial_obeys_a_stop(self) -> None:
+        """End a trial that is told to stop as STOPPED, without another report."""
+        self._check_leaves(Verdict.STOP)
+
+    def test_a_trial_obeys_a_pause(self) -> None:
+        """End a trial that is told to pause as STOPPED, without another report."""
+        self._check_leaves(Verdict.PAUSE)
+
+    def _check_leaves(self, verdict: Verdict) -> None:
+        with self._playing() as play:
+            play.start("t00000")
+            play.next("t00000", ResultReported)
+            play.answer("t00000", Verdict.CONTINUE)
+            play.next("t00000", ResultReported)
+            play.answer("t00000", verdict)
+            play.finish("t00000")
+            assert play.values("t00000") == [1, 2]
+            assert play.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.STOPPED)
+
+    def test_a_trial_saves_before_it_goes_on_or_leaves(self) -> None:
+        """Tell of the checkpoint before the next report, or before the exit; count its index on."""
+        with self._playing(Counting) as play:
+            play.start("t00000", next_checkpoint=4)
+            play.next("t00000", ResultReported)
+            play.answer("t00000", Verdict.CONTINUE, save=True)
+            play.next("t00000", ResultReported)
+            play.answer("t00000", Verdict.PAUSE, save=True)
+            play.finish("t00000")
+            kinds = [type(event) for event in play.events]
+            assert kinds == [WorkerStarted, ResultReported, CheckpointSaved, ResultReported, CheckpointSaved, WorkerExited]
+            saved = [event.checkpoint for event in play.events if isinstance(event, CheckpointSaved)]
+            assert [(checkpoint.index, checkpoint.iteration) for checkpoint in saved] == [(4, 1), (5, 2)]
+
+    def test_a_later_attempt_goes_on_from_the_checkpoint(self) -> None:
+        """Continue values and iterations from the checkpoint, under the new attempt's number."""
+        with self._playing(Counting) as play:
+            play.start("t00000")
+            play.next("t00000", ResultReported)
+            play.answer("t00000", Verdict.PAUSE, save=True)
+            checkpoint = play.next("t00000", CheckpointSaved).checkpoint
+            play.finish("t00000")
+            play.start("t00000", 2, checkpoint=checkpoint, next_checkpoint=1, num_results=3)
+            play.finish("t00000", 2)
+            assert play.values("t00000", 2) == [2, 3]
+            assert play.iterations("t00000", 2) == [2, 3]
+
+    def test_a_killed_trial_exits_as_killed_for_the_reason_given(self) -> None:
+        """Kill a trial that waits."""
+        with self._playing() as play:
+            play.start("t00000")
+            play.next("t00000", ResultReported)
+            play.kill("t00000", "it bores me")
+            play.finish("t00000")
+            exit_ = play.exit_of("t00000")
+            assert exit_.outcome is Outcome.KILLED
+            assert exit_.failure is not None
+            assert "it bores me" in exit_.failure.message
+            assert play.values("t00000") == [1]
+
+    def test_a_trial_can_be_killed_while_it_trains(self) -> None:
+        """Kill a trial that has just been told to go on."""
+        with self._playing() as play:
+            play.start("t00000")
+            play.next("t00000", ResultReported)
+            commands = [AnswerReport("t00000", 1, Verdict.CONTINUE), KillWorker("t00000", 1, "test")]
+            play.executor.carry_out(commands)
+            play.finish("t00000", answers=False)
+            assert play.exit_of("t00000").outcome is Outcome.KILLED
+
+    def test_a_trial_can_be_killed_before_it_has_begun(self) -> None:
+        """Kill a trial in the same breath in which it is started."""
+        with self._playing() as play:
+            play.executor.carry_out([_start("t00000"), KillWorker("t00000", 1, "test")])
+            play.finish("t00000", answers=False)
+            play.listen()
+            assert play.exit_of("t00000").outcome is Outcome.KILLED
+            assert [type(event) for event in play.of("t00000")].count(WorkerExited) == 1
+
+    def test_commands_for_attempts_that_are_not_there_are_ignored(self) -> None:
+        """Take commands for trials that are unknown, of another attempt or gone, and do nothing about them."""
+        with self._playing() as play:
+            play.start("t00000", num_results=1)
+            play.finish("t00000")
+            play.start("t00001", num_results=2)
+            play.next("t00001", ResultReported)
+            for trial_id, attempt in (("t99999", 1), ("t00000", 1), ("t00001", 2)):
+                play.executor.carry_out([AnswerReport(trial_id, attempt, Verdict.STOP), KillWorker(trial_id, attempt, "test")])
+            play.listen()
+            play.answer("t00001", Verdict.CONTINUE)
+            play.finish("t00001")
+            assert play.values("t00001") == [1, 2]
+            assert {event.trial_id for event in play.events} == {"t00000", "t00001"}
+
+    def test_several_trials_keep_their_own_order(self) -> None:
+        """Run trials at the same time without mixing up their stories."""
+        with self._playing() as play:
+            play.start("t00000", num_results=4)
+            play.start("t00001", num_results=3)
+            play.finish("t00000")
+            play.finish("t00001")
+            for trial_id, num_results in (("t00000", 4), ("t00001", 3)):
+                assert play.values(trial_id) == list(range(1, num_results + 1))
+                assert isinstance(play.of(trial_id)[0], WorkerStarted)
+                assert isinstance(play.of(trial_id)[-1], WorkerExited)
+
+    def test_what_training_does_to_its_configuration_stays_with_it(self) -> None:
+        """Give training code a configuration of its own."""
+        with self._playing() as play:
+            command = _start("t00000", num_results=2, nested={"untouched": True})
+            play.executor.carry_out([command])
+            play.finish("t00000")
+            assert command.config == {"num_results": 2, "nested": {"untouched": True}}
+
+    def test_waiting_ends_when_the_time_is_up(self) -> None:
+        """Return nothing from `wait` when nothing happens in time."""
+        with self._playing() as play:
+            assert play.executor.wait(0.0) == []
+            assert play.executor.wait(0.01) == []
+
+    def test_waiting_ends_when_it_is_told_to(self) -> None:
+        """Return from the next `wait` at once after `wake`, and wait again in the one after it."""
+        with self._playing() as play:
+            play.executor.wake()
+            assert play.executor.wait(None) == []
+            play.start("t00000", num_results=1)
+            play.finish("t00000")
+            assert play.values("t00000") == [1]
+
+    def test_time_never_runs_backwards(self) -> None:
+        """Let the clock stand or go on."""
+        with self._playing() as play:
+            times = [play.executor.clock()]
+            play.start("t00000", num_results=2)
+            play.finish("t00000")
+            times.append(play.executor.clock())
+            play.executor.wait(0.0)
+            times.append(play.executor.clock())
+            assert times == sorted(times)
+
+    def test_the_capacity_is_known_from_the_start(self) -> None:
+        """Say how much there is, in positive numbers."""
+        with self._playing() as play:
+            capacity = play.executor.capacity()
+            assert capacity["cpu"] >= 2, "make_executor must give at least two CPUs"  # noqa: PLR2004  (its docstring)
+            assert all(amount >= 0 for amount in capacity.values())
+
+    def test_it_can_be_shut_down_more_than_once_and_with_trials_under_way(self) -> None:
+        """Kill what still runs, release everything, and do not mind being asked again."""
+        with self._playing() as play:
+            play.start("t00000")
+            play.next("t00000", ResultReported)
+            play.start("t00001")
+            play.executor.shutdown(10.0)
+            play.executor.shutdown(10.0)
+
+    def test_it_can_be_shut_down_before_anything_was_started(self) -> None:
+        """Release what was made for nothing."""
+        with self._playing() as play:
+            play.executor.shutdown(10.0)
+
+
+@final
+class _Play:
+    """An executor, and what it has said so far."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.events: list[Any] = []
+
+    def start(
+        self, trial_id: str, attempt: int = 1, *, checkpoint: CheckpointRecord | None = None, next_checkpoint: int = 0, **config: Any
+    ) -> None:
+        """Start an attempt."""
+        self.executor.carry_out([_start(trial_id, attempt, checkpoint, next_checkpoint, **config)])
+
+    def answer(self, trial_id: str, verdict: Verdict, attempt: int = 1, *, save: bool = False) -> None:
+        """Answer a report."""
+        self.executor.carry_out([AnswerReport(trial_id, attempt, verdict, save)])
+
+    def kill(self, trial_id: str, reason: str = "test") -> None:
+        """Kill the first attempt."""
+        self.executor.carry_out([KillWorker(trial_id, 1, reason)])
+
+    def next(self, trial_id: str, kind: type[Event]) -> Any:
+        """Wait for the trial's next event of a kind, without answering any report, and return it."""
+        seen = len(self.events)
+        while True:
+            for event in self.events[seen:]:
+                if event.trial_id == trial_id and isinstance(event, kind):
+                    return event
+            seen = len(self.events)
+            self._hear()
+
+    def finish(self, trial_id: str, attempt: int = 1, *, answers: bool = True) -> None:
+        """Wait until the attempt has exited, letting all trials go on that report meanwhile."""
+        while not any(isinstance(event, WorkerExited) for event in self.of(trial_id, attempt)):
+            news = self._hear()
+            for event in news:
+                if answers and isinstance(event, ResultReported):
+                    self.answer(event.trial_id, Verdict.CONTINUE, event.attempt)
+
+    def listen(self) -> None:
+        """Hear what is said without being asked for."""
+        self.events += self.executor.wait(0.05)
+
+    def of(self, trial_id: str, attempt: int = 1) -> list[Any]:
+        """Return the events of an attempt."""
+        return [event for event in self.events if (event.trial_id, event.attempt) == (trial_id, attempt)]
+
+    def values(self, trial_id: str, attempt: int = 1) -> list[int]:
+        """Return the values that an attempt has reported."""
+        return [event.metrics["value"] for event in self.of(trial_id, attempt) if isinstance(event, ResultReported)]
+
+    def iterations(self, trial_id: str, attempt: int = 1) -> list[int]:
+        """Return the training iterations that an attempt has reported."""
+        return [event.metrics[TRAINING_ITERATION] for event in self.of(trial_id, attempt) if isinstance(event, ResultReported)]
+
+    def exit_of(self, trial_id: str) -> WorkerExited:
+        """Return the exit of the first attempt."""
+        return next(event for event in self.of(trial_id) if isinstance(event, WorkerExited))
+
+    def _hear(self) -> list[Any]:
+        """Wait for whatever comes next."""
+        end_s = time.monotonic() + _DEADLINE_S
+        while not (news := self.executor.wait(_DEADLINE_S)):
+            assert time.monotonic() < end_s, f"something must happen, got nothing after {self.events}"
+        self.events += news
+        return list(news)
+
+
+def _start(
+    trial_id: str, attempt: int = 1, checkpoint: CheckpointRecord | None = None, next_checkpoint: int = 0, **config: Any
+) -> StartWorker:
+    return StartWorker(trial_id, attempt, config, {"cpu": 1.0}, (), checkpoint, next_checkpoint)
+
+
+def _assignment(directory: Path, command: StartWorker) -> Assignment:
+    trial_dir = directory / command.trial_id
+    trial_dir.mkdir(exist_ok=True)
+    checkpoint = command.checkpoint
+    counters: Mapping[str, int] = checkpoint.counters if checkpoint else {}
+    return Assignment(
+        trial_id=command.trial_id,
+        attempt=command.attempt,
+        config=command.config,
+        experiment_name="contract",
+        trial_dir=str(trial_dir),
+        experiment_tag=command.experiment_tag,
+        resources=command.resources,
+        gpu_ids=command.gpu_ids,
+        checkpoint_dir=str(trial_dir / checkpoint.directory) if checkpoint else None,
+        iteration=checkpoint.iteration if checkpoint else 0,
+        time_total_s=checkpoint.time_total_s if checkpoint else 0.0,
+        counters=counters,
+        next_checkpoint=command.next_checkpoint,
+        seed=0,
+        sync_checkpoints=False,
+    )
