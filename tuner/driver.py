@@ -8,13 +8,14 @@ the journal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from schedulers.decisions import Decision
-from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome
-from tuner.core.events import CheckpointRequested, Event, StopRequested, TurnEnded
+from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, WorkerCommand
+from tuner.core.events import CheckpointLost, CheckpointRequested, Event, StopRequested, TurnEnded, WorkerExited
+from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
-from tuner.core.trial import CheckpointRecord
+from tuner.core.trial import CheckpointRecord, Failure
 from tuner.execution.executor import Executor
 
 from .observers import Observers
@@ -41,6 +42,8 @@ class Driver:
         proposer: The searcher's desk.
         observers: Who hears of what happens.
         delete_checkpoint: Deletes a trial's superseded checkpoint.
+        find_damage: Returns what is wrong with a trial's checkpoint, empty for nothing; asked before a worker starts from one. None
+            trusts them all.
         elapsed_s: Running time of earlier sessions.
         tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
             to wait for events and deadlines only.
@@ -55,6 +58,7 @@ class Driver:
         observers: Observers,
         delete_checkpoint: Callable[[str, CheckpointRecord], None],
         *,
+        find_damage: Callable[[str, CheckpointRecord], str] | None = None,
         elapsed_s: float = 0.0,
         tick_s: float | None = 1.0,
     ) -> None:
@@ -64,6 +68,7 @@ class Driver:
         self._proposer = proposer
         self._observers = observers
         self._delete_checkpoint = delete_checkpoint
+        self._find_damage = find_damage
         self._tick_s = tick_s
         self._origin_s = executor.clock() - elapsed_s
         self._commands: list[Command] = []
@@ -133,12 +138,25 @@ class Driver:
 
     def _act(self) -> None:
         commands, self._commands = self._commands, []
-        self._executor.carry_out([command for command in commands if not isinstance(command, DeleteCheckpoint | AskSearcher)])
+        self._executor.carry_out([command for command in commands if self._is_for_executor(command)])
         for command in commands:
             if isinstance(command, DeleteCheckpoint):
                 self._delete_checkpoint(command.trial_id, command.checkpoint)
         if asked := [command.trial_id for command in commands if isinstance(command, AskSearcher)]:
             self._answers.extend(self._proposer.ask(asked))
+
+    def _is_for_executor(self, command: Command) -> TypeGuard[WorkerCommand]:
+        if isinstance(command, DeleteCheckpoint | AskSearcher):
+            return False
+        return not (isinstance(command, StartWorker) and command.checkpoint and self._has_lost(command.checkpoint, command))
+
+    def _has_lost(self, checkpoint: CheckpointRecord, start: StartWorker) -> bool:
+        """Where the checkpoint to start from is damaged, let the trial be started again from the one before it."""
+        why = self._find_damage(start.trial_id, checkpoint) if self._find_damage else ""
+        if why:
+            lost = CheckpointLost(start.trial_id, checkpoint.index, why)
+            self._answers += [lost, WorkerExited(start.trial_id, start.attempt, WorkerOutcome.LOST, Failure("CheckpointLost", why))]
+        return bool(why)
 
     def _patience_s(self) -> float | None:
         due_s = self._experiment.next_deadline_s()

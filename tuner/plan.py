@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import secrets
 from collections.abc import Mapping
@@ -56,6 +57,11 @@ class Plan:
     def request_for(self, config: Mapping[str, Any]) -> Mapping[str, float]:
         """Return what a trial with this configuration occupies."""
         return resources_for(self.trainable, config)
+
+    def copy(self) -> Plan:
+        """Return a plan with a scheduler, searcher and stopper of its own, which leaves those of this one as they are."""
+        scheduler, searcher, stopper = copy.deepcopy((self.scheduler, self.searcher, self.stopper))
+        return replace(self, scheduler=scheduler, searcher=searcher, stopper=stopper)
 
     def connect(self) -> None:
         """Give scheduler and searcher their metric, mode, space and seed.

@@ -7,7 +7,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tuner.core.events import DriverRestarted, Event, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord, Trial
+from tuner.core.trial import Trial
 from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
@@ -30,6 +30,7 @@ from tuner.storage import layout, records
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import START, Journal, recover
 from tuner.storage.lock import ExperimentLock
+from tuner.storage.store import CheckpointStore
 
 from .config import RunConfig, TuneConfig
 from .directory import write_declaration
@@ -174,17 +175,25 @@ class Run:
         past = replay(directory, experiment, proposer)
         stage = _Stage(experiment, executor, proposer, past, settings)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
-            return self._drive(stage, JournalLog(journal, cleaner), cleaner)
+            return self._drive(stage, JournalLog(journal, cleaner), CheckpointStore(directory, cleaner))
 
-    def _drive(self, stage: _Stage, log: JournalLog, cleaner: CheckpointCleaner) -> Finished:
-        experiment, past, settings = stage.experiment, stage.past, stage.settings
+    def _drive(self, stage: _Stage, log: JournalLog, store: CheckpointStore) -> Finished:
+        experiment, settings = stage.experiment, stage.settings
         plan, directory = self._plan, self._directory
         console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
         callbacks = CallbackList([*self._callbacks, ErrorLog(), console])
         score = settings.checkpoints.retention.score_attribute
         observers = Observers(stage.proposer, callbacks, experiment.trials, directory, settings.metric, score_attribute=score)
-        deleter = self._deleter(cleaner)
-        driver = Driver(experiment, stage.executor, log, stage.proposer, observers, deleter, elapsed_s=past.elapsed_s)
+        driver = Driver(
+            experiment,
+            stage.executor,
+            log,
+            stage.proposer,
+            observers,
+            store.delete,
+            find_damage=store.find_damage,
+            elapsed_s=stage.past.elapsed_s,
+        )
         first = [self._resumption.event(settings)] if self._resumption else []
         try:
             with rare_garbage_collection(), Interrupts(driver.request_stop) as interrupts:
@@ -217,11 +226,18 @@ class Run:
                 for trial_id in stage.past.recent:
                     logger.rewrite(stage.experiment.roster[trial_id], rows.of(trial_id))
 
-    def _deleter(self, cleaner: CheckpointCleaner) -> Callable[[str, CheckpointRecord], None]:
-        def delete(trial_id: str, checkpoint: CheckpointRecord) -> None:
-            cleaner.delete(layout.trial_directory(self._directory, trial_id) / checkpoint.directory)
 
-        return delete
+def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
+    """Return what a stored experiment has come to, without running or changing anything.
+
+    Raises:
+        StorageError: If it cannot be rebuilt from its journal.
+    """
+    plan = plan.copy()
+    plan.connect()
+    experiment = Experiment(resumption.settings, plan.scheduler, plan.stopper)
+    replay(directory, experiment, Proposer(plan.searcher, plan.space, plan.request_for))
+    return Finished(directory, experiment.trials, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tuner.execution.trainable import is_class_trainable
 from .config import RunConfig, TuneConfig
 from .directory import check_same, new_directory, read_declaration
 from .plan import Plan, make_plan, with_seed
-from .run import Finished, Resumption, Run
+from .run import Finished, Resumption, Run, read
 
 
 class Tuner:
@@ -145,14 +145,17 @@ class Tuner:
         return self._grid
 
     def get_results(self) -> ResultGrid:
-        """Return the results of the last `fit`.
+        """Return the results of `fit`; of a restored experiment also before that, as they were when it ended.
 
         Raises:
-            RuntimeError: If the experiment has not been run.
+            RuntimeError: If the experiment has never been run.
+            StorageError: If a restored experiment cannot be rebuilt.
         """
-        if self._grid is None:
+        if self._grid is not None:
+            return self._grid
+        if self._directory is None or self._resumption is None:
             raise RuntimeError("the experiment has not been run yet; call fit() first")
-        return self._grid
+        return _grid(self._plan, read(self._plan, self._directory, self._resumption))
 
 
 def _grid(plan: Plan, finished: Finished) -> ResultGrid:

@@ -74,7 +74,7 @@ class TrustsItsMemory(Spoilt):
     def carry_out(self, commands):
         for command in commands:
             if type(command).__name__ == "KillWorker":
-                self.good._workers[command.trial_id, command.attempt]  # noqa: B018  (raises for what is not there)
+                assert (command.trial_id, command.attempt) in self.good._workers
         self.good.carry_out(commands)
 
 

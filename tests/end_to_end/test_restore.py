@@ -138,6 +138,13 @@ def test_results_come_back_without_running_anything_again(tmp_path):
     assert sorted(grid.get_dataframe()["loss"]) == sorted(calls)
 
 
+def test_results_can_be_read_without_going_on(tmp_path):
+    fitted = tune.Tuner(quick, **settings(tmp_path, num_samples=3)).fit()
+    restored = tune.Tuner.restore(tmp_path / "exp", quick, **settings(tmp_path, num_samples=5))
+    assert list(restored.get_results().get_dataframe()["loss"]) == list(fitted.get_dataframe()["loss"])
+    assert len(restored.fit()) == 5
+
+
 def test_failed_trials_are_tried_again_where_that_is_asked_for(tmp_path):
     broken = [True]
 

@@ -77,7 +77,6 @@ def test_the_idiom_of_restoring_if_there_is_something_to_restore(tmp_path):
     assert [result.trial_id for result in run()] == [result.trial_id for result in run()] == ["t00000"]
 
 
-@pytest.mark.xfail(strict=True, reason="a trial goes on from its latest checkpoint without a look at whether it is intact")
 @pytest.mark.parametrize("damage", ["truncated", "deleted"])
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_it(fit, restore, rows_of, flag, damage):
     before = fit(fragile, {"flag": str(flag)})

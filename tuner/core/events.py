@@ -113,6 +113,21 @@ class CheckpointFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointLost:
+    """A committed checkpoint is damaged or gone; the trial has to do with the one before it.
+
+    Attributes:
+        trial_id: Whose.
+        index: Which.
+        why: What is wrong with it.
+    """
+
+    trial_id: str
+    index: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerExited:
     """The trial's worker is gone, with its whole process group; nothing more comes from this attempt.
 
@@ -177,6 +192,7 @@ Event = (
     | CheckpointRequested
     | CheckpointSaved
     | CheckpointFailed
+    | CheckpointLost
     | WorkerExited
     | StopRequested
     | DriverRestarted

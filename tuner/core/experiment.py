@@ -141,6 +141,8 @@ class Experiment:
                 self._on_saved(event)
             case ev.CheckpointFailed():
                 self._on_save_failed(event)
+            case ev.CheckpointLost():
+                self._keeper.lose(self.roster[event.trial_id], event.index)
             case ev.StopRequested():
                 self._stop_all(Ending.INTERRUPTED, Reason(event.rule), is_urgent=event.is_urgent)
             case ev.DriverRestarted():

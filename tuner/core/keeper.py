@@ -48,6 +48,11 @@ class CheckpointKeeper:
         trial.leased.clear()
         return self._drop_superseded(trial)
 
+    def lose(self, trial: Trial, index: int) -> None:
+        """Forget a checkpoint that is no longer there."""
+        trial.checkpoints[:] = [checkpoint for checkpoint in trial.checkpoints if checkpoint.index != index]
+        trial.leased.discard(index)
+
     def is_due(self, trial: Trial, flat: Mapping[str, Any]) -> bool:
         """Return whether the worker that waits after this flattened result has to save; at most one checkpoint per result."""
         if not self._policy.can_save_on_demand or self._has_checkpoint_at(trial, flat):

@@ -1,7 +1,7 @@
 """TensorBoard's event files, record by record: encoded here, appended by whoever has the bytes.
 
-tensorboardX brings the message types; its checksum, in plain Python, would be most of the cost. Its writers are not used: each of them holds a thread, a queue and an open
-file, and begins a new file whenever a trial comes back.
+tensorboardX brings the message types; its checksum, in plain Python, would be most of the cost. Its writers are not used: each of them
+holds a thread, a queue and an open file, and begins a new file whenever a trial comes back.
 """
 
 from __future__ import annotations

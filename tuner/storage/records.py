@@ -14,6 +14,7 @@ from typing import Any, Final, assert_never
 from schedulers.decisions import Decision, Pause, Reason, Resume, Save, Stop
 from tuner.core.events import (
     CheckpointFailed,
+    CheckpointLost,
     CheckpointRequested,
     CheckpointSaved,
     DriverRestarted,
@@ -91,6 +92,8 @@ def _fields(event: Event) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case fo
             return {"k": "saved", "id": trial_id, "a": attempt, "c": _checkpoint_fields(checkpoint)}
         case CheckpointFailed(trial_id, attempt, failure):
             return {"k": "save_failed", "id": trial_id, "a": attempt, "failure": _failure_fields(failure)}
+        case CheckpointLost(trial_id, index, why):
+            return {"k": "checkpoint_lost", "id": trial_id, "index": index, "why": why}
         case StopRequested(rule, is_urgent):
             return {"k": "stop_requested", "rule": rule, "is_urgent": is_urgent}
         case DriverRestarted(settings, resume_unfinished, resume_errored):
@@ -218,6 +221,7 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "checkpoint_requested": lambda body: CheckpointRequested(body["id"]),
     "saved": lambda body: CheckpointSaved(body["id"], body["a"], CheckpointRecord(**body["c"])),
     "save_failed": _checkpoint_failed,
+    "checkpoint_lost": lambda body: CheckpointLost(body["id"], body["index"], body["why"]),
     "stop_requested": lambda body: StopRequested(body["rule"], body["is_urgent"]),
     "restarted": lambda body: DriverRestarted(
         ExperimentSettings.from_fields(body["settings"]), body["resume_unfinished"], body["resume_errored"]

@@ -202,8 +202,7 @@ class ExecutorContract(ABC):
         with self._playing() as play:
             play.start("t00000")
             play.next("t00000", ResultReported)
-            commands = [AnswerReport("t00000", 1, Verdict.CONTINUE), KillWorker("t00000", 1, "test")]
-            play.executor.carry_out(commands)
+            play.executor.carry_out([AnswerReport("t00000", 1, Verdict.CONTINUE), KillWorker("t00000", 1, "test")])
             play.finish("t00000", answers=False)
             assert play.exit_of("t00000").outcome is Outcome.KILLED
 

@@ -1,0 +1,137 @@
+"""Every callback fulfils the contract of callbacks."""
+
+import itertools
+
+import pytest
+
+from tuner.core.progress import Progress
+from tuner.loggers import (
+    BatchWriter,
+    Callback,
+    Console,
+    CSVLoggerCallback,
+    ErrorLog,
+    JsonLoggerCallback,
+    LoggerCallback,
+    TBXLoggerCallback,
+)
+from tuner.testing.callback_contract import CallbackContract
+
+
+class TestCallback(CallbackContract):
+    def make_callback(self):
+        return Callback()
+
+
+class TestJsonLogger(CallbackContract):
+    def make_callback(self):
+        return JsonLoggerCallback(BatchWriter())
+
+
+class TestCSVLogger(CallbackContract):
+    def make_callback(self):
+        return CSVLoggerCallback(BatchWriter())
+
+
+class TestTensorBoardLogger(CallbackContract):
+    def make_callback(self):
+        return TBXLoggerCallback(BatchWriter())
+
+
+class TestLoggerOfItsOwn(CallbackContract):
+    def make_callback(self):
+        return JsonLoggerCallback()
+
+
+class TestErrorLog(CallbackContract):
+    def make_callback(self):
+        return ErrorLog()
+
+
+@pytest.mark.usefixtures("capfd")
+class TestConsole(CallbackContract):
+    def make_callback(self):
+        return Console(lambda: Progress("contract"), 2)
+
+
+class Noting(LoggerCallback):
+    """What a user may write."""
+
+    def __init__(self):
+        self.num_results = 0
+
+    def log_trial_result(self, iteration, trial, result):
+        self.num_results += 1
+
+    def get_state(self):
+        return {"num_results": self.num_results}
+
+    def set_state(self, state):
+        self.num_results = state["num_results"]
+
+
+class TestOneOfAUsers(CallbackContract):
+    def make_callback(self):
+        return Noting()
+
+
+class KnowsItsArguments(Callback):
+    def on_trial_result(self, iteration, trials, trial, result):
+        pass
+
+
+class TrustsTheLoss(Callback):
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        assert result["loss"] > 0
+
+
+class MovesTheTrial(Callback):
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        trial.last_result = result
+
+
+class TakesAway(Callback):
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        del result["loss"]
+
+
+class CountsAttempts(Callback):
+    def on_trial_start(self, iteration, trials, trial, **info):
+        assert trial.attempt == 1
+
+
+class NeedsATrial(Callback):
+    def on_experiment_end(self, trials, **info):
+        trials[0]
+
+
+class NeedsAResult(Callback):
+    def on_trial_complete(self, iteration, trials, trial, **info):
+        trial.last_result["loss"]
+
+
+class KeepsObjects(Callback):
+    def get_state(self):
+        return {"counter": itertools.count()}
+
+
+@pytest.mark.parametrize(
+    ("callback", "test"),
+    [
+        (KnowsItsArguments, "test_it_lives_through_an_experiment"),
+        (TrustsTheLoss, "test_it_lives_through_odd_results"),
+        (MovesTheTrial, "test_it_leaves_the_trial_as_it_is"),
+        (TakesAway, "test_it_keeps_what_is_in_a_result"),
+        (CountsAttempts, "test_it_lives_through_pauses"),
+        (NeedsATrial, "test_it_lives_through_an_experiment_in_which_nothing_happens"),
+        (NeedsAResult, "test_it_lives_through_failures"),
+        (KeepsObjects, "test_its_state_is_json_and_can_be_given_back"),
+    ],
+)
+def test_a_defective_callback_breaks_the_contract(callback, test):
+    class Contract(CallbackContract):
+        def make_callback(self):
+            return callback()
+
+    with pytest.raises((AssertionError, KeyError, TypeError, IndexError)):
+        getattr(Contract(), test)()

@@ -1,0 +1,54 @@
+"""The checkpoints of an experiment's trials, by the records that the core keeps of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import final
+
+from tuner.core.trial import CheckpointRecord
+from tuner.errors import CheckpointError
+
+from .cleaner import CheckpointCleaner
+from .layout import MANIFEST, trial_directory
+from .manifest import verify
+
+_log = logging.getLogger("tuner")
+
+
+@final
+class CheckpointStore:
+    """Finds damage in checkpoints before they are used, and deletes them when they are not needed any more.
+
+    Args:
+        experiment: The experiment's directory.
+        cleaner: Who deletes.
+    """
+
+    def __init__(self, experiment: Path, cleaner: CheckpointCleaner) -> None:
+        self._experiment = experiment
+        self._cleaner = cleaner
+        self._opened_at = time.time()
+
+    def path(self, trial_id: str, checkpoint: CheckpointRecord) -> Path:
+        """Return the directory of a checkpoint."""
+        return trial_directory(self._experiment, trial_id) / checkpoint.directory
+
+    def delete(self, trial_id: str, checkpoint: CheckpointRecord) -> None:
+        """Delete a checkpoint as soon as that is safe."""
+        self._cleaner.delete(self.path(trial_id, checkpoint))
+
+    def find_damage(self, trial_id: str, checkpoint: CheckpointRecord) -> str:
+        """Return what is wrong with a checkpoint, empty for nothing.
+
+        The contents of one that an earlier session has written are read and compared; of one of this session only names and sizes are,
+        so that resuming a trial stays cheap.
+        """
+        path = self.path(trial_id, checkpoint)
+        try:
+            verify(path, with_hashes=(path / MANIFEST).stat().st_mtime < self._opened_at)
+        except (CheckpointError, OSError) as error:
+            _log.warning("trial %s cannot go on from its latest checkpoint and takes the one before it: %s", trial_id, error)
+            return str(error)
+        return ""

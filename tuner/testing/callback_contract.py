@@ -1,0 +1,236 @@
+"""What every callback must do, as tests to inherit."""
+# ruff: noqa: S101  (these are tests)
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import math
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from schedulers.decisions import Reason
+from tuner.core.result import CONFIG
+from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
+from tuner.loggers.callback import Callback
+from tuner.storage.checkpoints import Checkpoint
+
+_CONFIG = {"lr": 0.1, "layers": [{"width": 8}], "nested": {"act": "relu"}}
+
+
+class CallbackContract(ABC):
+    """Inherit, name your class ``Test...``, say how to make your callback, and pytest runs the contract on it.
+
+    Each hook is called as the engine calls it: with keyword arguments, and with one more than is documented, as a later version may do.
+    A hook that raises fails the test.
+
+    Example:
+        >>> class TestCallback(CallbackContract):
+        ...     def make_callback(self):
+        ...         return Callback()
+        >>> TestCallback().test_it_lives_through_an_experiment()
+    """
+
+    @abstractmethod
+    def make_callback(self) -> Callback:
+        """Return a new callback."""
+
+    @contextlib.contextmanager
+    def _story(self) -> Iterator[_Story]:
+        with tempfile.TemporaryDirectory() as directory:
+            story = _Story(self.make_callback(), Path(directory))
+            story.begin()
+            yield story
+            story.end()
+
+    def test_it_lives_through_an_experiment(self) -> None:
+        """Take every hook in the order in which the engine calls them."""
+        with self._story() as story:
+            for number in range(3):
+                trial = story.add(number)
+                story.start(trial)
+                for time in range(1, 4):
+                    story.report(trial, time, loss=1.0 / time)
+                    story.save(trial, time)
+                story.complete(trial)
+
+    def test_it_lives_through_failures(self) -> None:
+        """Take a failed attempt, its repeated results, a failure for good, and trials that never report."""
+        with self._story() as story:
+            trial, silent, hopeless = story.add(0), story.add(1), story.add(2)
+            story.start(trial)
+            story.report(trial, 1, loss=0.5)
+            story.save(trial, 1)
+            story.report(trial, 2, loss=0.4)
+            story.recover(trial)
+            story.start(trial)
+            story.report(trial, 2, loss=0.4)
+            story.fail(trial)
+            story.start(silent)
+            story.complete(silent)
+            story.fail(hopeless)
+
+    def test_it_lives_through_pauses(self) -> None:
+        """Take a trial that starts again without having failed."""
+        with self._story() as story:
+            trial = story.add(0)
+            for time in range(1, 4):
+                story.start(trial)
+                story.report(trial, time, loss=1.0 / time)
+                story.save(trial, time)
+            story.complete(trial)
+
+    def test_it_lives_through_odd_results(self) -> None:
+        """Take values that are not finite, no numbers, nested, and names that come and go."""
+        with self._story() as story:
+            trial = story.add(0)
+            story.start(trial)
+            for time, value in enumerate((math.nan, math.inf, -math.inf, None, "text", [1.0, 2.0], {"a": {"b": 1}}, {}, True), 1):
+                story.report(trial, time, odd=value)
+            many: dict[str, Any] = {f"new/{number}": number for number in range(30)}
+            story.report(trial, 10, **many)
+            story.complete(trial)
+
+    def test_it_lives_through_an_experiment_in_which_nothing_happens(self) -> None:
+        """Take an end right after the beginning."""
+        with self._story() as story:
+            story.turn()
+
+    def test_it_leaves_the_trial_as_it_is(self) -> None:
+        """Change nothing of the trial, which belongs to the engine."""
+        with self._story() as story:
+            trial = story.add(0)
+            story.start(trial)
+            before = _described(trial)
+            story.report(trial, 1, keeps_previous=True, loss=0.5)
+            assert _described(trial) == before, "a callback must not change the trial"
+
+    def test_it_keeps_what_is_in_a_result(self) -> None:
+        """Leave to those behind it what the trial has reported; more may be added."""
+        with self._story() as story:
+            trial = story.add(0)
+            story.start(trial)
+            result = story.report(trial, 1, loss=0.5, nested={"acc": 0.9})
+            assert (result["loss"], result["nested"], result[CONFIG]) == (0.5, {"acc": 0.9}, _CONFIG)
+
+    def test_its_state_is_json_and_can_be_given_back(self) -> None:
+        """Return from `get_state` None or JSON values that `set_state` of a new callback takes."""
+        with self._story() as story:
+            trial = story.add(0)
+            story.start(trial)
+            story.report(trial, 1, loss=0.5)
+            state = story.callback.get_state()
+            if state is not None:
+                self.make_callback().set_state(json.loads(json.dumps(state)))
+            story.complete(trial)
+
+
+@final
+class _Story:
+    """An experiment as a callback hears of it."""
+
+    def __init__(self, callback: Callback, directory: Path) -> None:
+        self.callback = callback
+        self.trials: list[Trial] = []
+        self._directory = directory
+        self._turn = 0
+
+    def begin(self) -> None:
+        """Let the experiment begin."""
+        self.callback.setup(
+            stop={"training_iteration": 3},
+            num_samples=3,
+            total_num_samples=None,
+            experiment_path=self._directory,
+            metric="loss",
+            mode="min",
+            space={},
+            added_in_a_later_version=1,
+        )
+
+    def end(self) -> None:
+        """Let the experiment end."""
+        self.callback.on_experiment_end(trials=self.trials, added_in_a_later_version=1)
+
+    def turn(self) -> None:
+        """Let the driver take a turn in which nothing else happens."""
+        self._turn += 1
+        info: dict[str, Any] = {"iteration": self._turn, "trials": self.trials, "added_in_a_later_version": 1}
+        self.callback.on_step_begin(**info)
+        self.callback.on_step_end(**info)
+
+    def add(self, number: int) -> Trial:
+        """Make a trial, of which callbacks are not told yet."""
+        trial = Trial(f"t{number:05d}", copy.deepcopy(_CONFIG), {"cpu": 1.0}, f"{number}_lr=0.1")
+        trial.local_path = str(self._directory / trial.trial_id)
+        Path(trial.local_path).mkdir()
+        self.trials.append(trial)
+        return trial
+
+    def start(self, trial: Trial) -> None:
+        """Let an attempt start, from the latest checkpoint if there is one."""
+        trial.status = Status.RUNNING
+        trial.attempt += 1
+        trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
+        self.callback.on_trial_start(**self._info(trial))
+        if trial.has_checkpoint:
+            self.callback.on_trial_restore(**self._info(trial))
+
+    def report(self, trial: Trial, time: int, *, keeps_previous: bool = False, **metrics: Any) -> dict[str, Any]:
+        """Let a trial report; return the result after everybody has seen it."""
+        result = {
+            **metrics,
+            "training_iteration": time,
+            "trial_id": trial.trial_id,
+            "timestamp": 1_700_000_000 + time,
+            "time_total_s": float(time),
+            CONFIG: trial.config,
+        }
+        self.callback.on_trial_result(result=result, **self._info(trial))
+        if not keeps_previous:
+            trial.last_result = result
+        return result
+
+    def save(self, trial: Trial, time: int) -> None:
+        """Let a trial commit a checkpoint."""
+        record = CheckpointRecord(trial.next_checkpoint, time)
+        trial.next_checkpoint += 1
+        trial.checkpoints.append(record)
+        directory = Path(trial.local_path, record.directory)
+        directory.mkdir()
+        self.callback.on_checkpoint(checkpoint=Checkpoint(directory), **self._info(trial))
+        self.callback.on_trial_save(**self._info(trial))
+
+    def recover(self, trial: Trial) -> None:
+        """Let an attempt fail that is going to be tried again."""
+        self._note_failure(trial)
+        trial.status = Status.PENDING
+        self.callback.on_trial_recover(**self._info(trial))
+
+    def fail(self, trial: Trial) -> None:
+        """Let a trial fail for good."""
+        self._note_failure(trial)
+        trial.status, trial.ending = Status.ERROR, Ending.FAILED
+        self.callback.on_trial_error(**self._info(trial))
+
+    def complete(self, trial: Trial) -> None:
+        """Let a trial end well."""
+        trial.status, trial.ending, trial.reason = Status.TERMINATED, Ending.STOPPED_EARLY, Reason("asha.rung", {"rung": 1})
+        self.callback.on_trial_complete(**self._info(trial))
+
+    def _info(self, trial: Trial) -> dict[str, Any]:
+        self.turn()
+        return {"iteration": self._turn, "trials": self.trials, "trial": trial, "added_in_a_later_version": 1}
+
+    @staticmethod
+    def _note_failure(trial: Trial) -> None:
+        trial.failures.append(Failure("ValueError", "boom", "Traceback (most recent call last): ..."))
+        trial.num_failures += 1
+
+
+def _described(trial: Trial) -> Mapping[str, str]:
+    return {name: repr(getattr(trial, name)) for name in Trial.__slots__ if not name.startswith("__")}
