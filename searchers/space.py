@@ -102,6 +102,7 @@ class SearchSpace:
         if not isinstance(space, Mapping):
             raise TypeError(f"a space must be a dictionary, got {space!r}; give each parameter a name")
         self.space = dict(space)
+        _check_names(path for path, _ in leaves(self.space))
         words = {path: leaf for path, leaf in leaves(self.space) if is_word(leaf)}
         self.domains: dict[Path, Domain] = {path: word for path, word in words.items() if isinstance(word, Domain)}
         self.dependents: dict[Path, SampleFrom] = {path: word for path, word in words.items() if isinstance(word, SampleFrom)}
@@ -150,6 +151,15 @@ class SearchSpace:
         if not known.contains(value):
             raise ValueError(f"{flat_name(path)!r} must lie in {known!r}, got {value!r}; widen the space or leave the parameter out")
         return known.cast(value)
+
+
+def _check_names(paths: Iterable[Path]) -> None:
+    seen: dict[str, Path] = {}
+    for path in paths:
+        name = flat_name(path)
+        if name in seen:
+            raise ValueError(f"parameter names must be unique, got {name!r} both as {seen[name]!r} and as {path!r}; rename one")
+        seen[name] = path
 
 
 def domains(space: Mapping[str, Any]) -> dict[Path, Domain]:

@@ -264,3 +264,8 @@ def test_the_tag_is_cut_to_a_hundred_characters_of_one_line():
 
 def test_the_tag_names_functions_and_leaves_out_what_the_configuration_lacks():
     assert experiment_tag(1, {"loss": max}, {"loss": choice([max, min]), "lr": uniform(0, 1)}) == "1_loss=max"
+
+
+def test_two_parameters_never_share_a_flat_name():
+    with pytest.raises(ValueError, match="'a/b' both as"):
+        SearchSpace({"a/b": uniform(0, 1), "a": {"b": 2}})
