@@ -46,7 +46,7 @@ def test_moving_a_deadline_later_again_and_again_costs_no_memory():
     assert len(deadlines._heap) <= 2
 
 
-@given(st.lists(STEPS, max_size=40))
+@given(st.lists(STEPS, min_size=15, max_size=40))
 def test_deadlines_agree_with_a_dictionary(steps):
     deadlines, model = Deadlines(), {}
     for step in steps:

@@ -10,7 +10,9 @@ from tuner.core.leaderboard import Leaderboard
 from tuner.core.trial import Trial
 
 REPORTS = st.lists(
-    st.tuples(st.integers(0, 8), st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, math.nan, math.inf, -math.inf])), max_size=40
+    st.tuples(st.integers(0, 8), st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, math.nan, math.inf, -math.inf])),
+    min_size=15,
+    max_size=40,
 )
 
 

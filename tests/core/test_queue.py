@@ -82,7 +82,7 @@ def test_a_trial_that_waits_already_keeps_its_place_and_is_served_once():
 STEPS = st.one_of(st.tuples(st.sampled_from(["push", "discard"]), st.integers(0, 5)), st.tuples(st.just("pop"), st.integers(0, 3)))
 
 
-@given(st.lists(STEPS, max_size=40))
+@given(st.lists(STEPS, min_size=15, max_size=40))
 def test_the_queue_agrees_with_a_list(steps):
     trials = [trial(str(number), cpu=float(number % 3)) for number in range(6)]
     queue, model = ReadyQueue(), []

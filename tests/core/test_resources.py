@@ -87,7 +87,7 @@ def test_with_everything_free_a_request_fits_exactly_if_it_is_no_misfit(capacity
     assert (pool.acquire(request_) is not None) == (pool.misfit(request_) == "")
 
 
-@given(capacity=CAPACITIES, steps=st.lists(st.tuples(REQUESTS, st.integers(0, 5)), max_size=30))
+@given(capacity=CAPACITIES, steps=st.lists(st.tuples(REQUESTS, st.integers(0, 5)), min_size=10, max_size=30))
 def test_grants_never_exceed_the_capacity_and_nothing_leaks(capacity, steps):
     pool = ResourcePool(capacity)
     before = pool.used

@@ -68,7 +68,9 @@ def is_better(one, other, sign):
     return key(one) > key(other)
 
 
-@given(scores=st.lists(SCORES, max_size=9), num_to_keep=st.integers(1, 4), order=st.sampled_from(["max", "min"]), data=st.data())
+@given(
+    scores=st.lists(SCORES, min_size=3, max_size=9), num_to_keep=st.integers(1, 4), order=st.sampled_from(["max", "min"]), data=st.data()
+)
 def test_retention_agrees_with_its_definition(scores, num_to_keep, order, data):
     all_of_them = checkpoints(*scores)
     leased = data.draw(st.sets(st.integers(0, 8), max_size=2))

@@ -145,7 +145,7 @@ def test_infinite_and_missing_values_are_no_plateau():
 
 
 @given(
-    values=st.lists(st.floats(-10, 10), max_size=12),
+    values=st.lists(st.floats(-10, 10), min_size=4, max_size=12),
     std=st.floats(0, 3),
     num_results=st.integers(1, 5),
     grace_period=st.integers(0, 6),

@@ -99,11 +99,13 @@ def test_an_executor_whose_zygote_cannot_live_gives_up(stage, monkeypatch):
     assert {event.outcome for events in theater.events.values() for event in events} <= {Outcome.LOST}
 
 
-def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(stage, all_die):
-    theater = stage(lambda config: None, start_method="spawn")
+@pytest.mark.parametrize("method", ["zygote", "spawn"])
+def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(stage, all_die, method):
+    theater = stage(lambda config: None, start_method=method)
     theater.run("t00001")
     (zygote,) = (child for child in psutil.Process().children() if "tuner.execution.zygote" in child.cmdline())
     spares = zygote.children()
+    assert spares
     for spare in spares:
         spare.kill()
     assert all_die([spare.pid for spare in spares]) == []
@@ -111,18 +113,22 @@ def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(stage, al
 
 
 class FakeStarter:
-    """Refuses to start the first workers; then pretends to be the newborn one itself."""
+    """Refuses to make the first workers ready; then pretends to be the newborn one itself."""
 
     spares = frozenset()
 
-    def __init__(self, num_refusals):
+    def __init__(self, num_refusals, hatch=None):
         self.num_refusals = num_refusals
+        self.hatch = hatch
 
     def start(self, descriptor):
+        return None
+
+    def prepare(self, num_running):
         if self.num_refusals:
             self.num_refusals -= 1
             raise OSError("resource temporarily unavailable")
-        return 0
+        return self.hatch
 
 
 @pytest.fixture
@@ -136,7 +142,7 @@ def serve(control, starter):
     """Run the loop until it finds itself in a newborn worker; return what it has in its hands there."""
     knell, holder = os.pipe()
     try:
-        return socket.socket(fileno=zygote.Zygote(control, knell, starter, grace_s=1.0).serve())
+        return zygote.Zygote(control, knell, starter, grace_s=1.0).serve()
     finally:
         os.close(knell)
         os.close(holder)
@@ -144,17 +150,15 @@ def serve(control, starter):
 
 def test_a_process_that_the_system_refuses_is_asked_for_again(ends, monkeypatch):
     monkeypatch.setattr(zygote, "_RETRY_S", 0.01)
-    driver, control, ours, theirs = ends
+    driver, control, hatch, theirs = ends
     send_request(driver, Start(17, theirs.fileno()))
-    with serve(control, FakeStarter(num_refusals=2)) as connection:
-        connection.sendall(b"born")
-    assert ours.recv(100) == b"born"
+    assert serve(control, FakeStarter(num_refusals=2, hatch=hatch)) is hatch
     assert "resource temporarily unavailable" in json.loads(driver.makefile().readline())["text"]
 
 
 def test_a_kill_withdraws_a_request_that_has_not_been_met(ends):
-    driver, control, _ours, theirs = ends
+    driver, control, hatch, theirs = ends
     for request in (Start(17, theirs.fileno()), Kill(17), Start(18, theirs.fileno())):
         send_request(driver, request)
-    serve(control, FakeStarter(num_refusals=0)).close()
+    assert serve(control, FakeStarter(num_refusals=0, hatch=hatch)) is hatch
     assert [json.loads(line) for line in driver.makefile()] == [{"kind": "gone", "worker": 17, "code": -signal.SIGKILL}]

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, final
 
 from . import worker
-from .control import receive_with_descriptor
+from .forking import await_trial
 from .parcel import Parcel, command
 
 
@@ -83,8 +83,7 @@ def main(zygote: str, hatch: str, driver_knell: str, zygote_knell: str, parcel: 
     faulthandler.enable()
     worker.enter_life(int(zygote), (int(driver_knell), int(zygote_knell)))
     load = _loaded(Parcel(int(parcel)))
-    with socket.socket(fileno=int(hatch)) as opening:
-        _, connection = receive_with_descriptor(opening, 1)
+    connection = await_trial(socket.socket(fileno=int(hatch)))
     if connection is not None:
         worker.live(connection, load)
 

@@ -111,7 +111,9 @@ def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
 
 def _settle(birth: Birth) -> None:
     """Make the process the trial's own."""
-    os.environ.update(birth.environ)
+    for name, value in birth.environ.items():
+        if os.environ.get(name) != value:  # setting one copies pages that are still shared
+            os.environ[name] = value
     for descriptor, name in _STREAMS.values():
         _append_to_file(descriptor, f"{birth.trial_dir}/{name}")
     random.seed(birth.seed)  # noqa: TID251  (the training code's, not ours)

@@ -33,6 +33,7 @@ from typing import Any, Final, Protocol, final
 from . import deathwatch, worker
 from .control import Kill, Start, encoded, receive_request
 from .devices import device_in_use
+from .forking import ForkedWorkers, await_trial
 from .parcel import Parcel, command
 from .spawning import SpareWorkers
 
@@ -44,17 +45,21 @@ _LAST_RITES_S: Final = 1.0
 
 
 class Starter(Protocol):
-    """A way to bring workers into the world."""
+    """A way to bring workers into the world: ahead of their time, so that a trial finds one that is ready."""
 
-    def start(self, descriptor: int) -> int:
-        """Return the process id of a new worker that speaks through the descriptor, 0 in that worker itself.
+    def start(self, descriptor: int) -> int | None:
+        """Give a ready worker a trial's descriptor and return its process id; None if none is ready.
 
         Raises:
             OSError: If the system has no process to spare.
         """
 
-    def prepare(self, num_running: int) -> None:
-        """Do in advance what can be done for the next workers."""
+    def prepare(self, num_running: int) -> socket.socket | None:
+        """Make workers ready; return None here and, in one that was forked, the socket through which its trial's descriptor will come.
+
+        Raises:
+            OSError: If the system has no process to spare.
+        """
 
     @property
     def spares(self) -> AbstractSet[int]:
@@ -62,23 +67,6 @@ class Starter(Protocol):
 
     def bury(self, pid: int) -> None:
         """Forget a spare that has died."""
-
-
-@final
-class Forking:
-    """Forks this process, trainable and all."""
-
-    spares: AbstractSet[int] = frozenset()
-
-    def start(self, descriptor: int) -> int:
-        """See `Starter`."""
-        return os.fork()
-
-    def prepare(self, num_running: int) -> None:
-        """See `Starter`."""
-
-    def bury(self, pid: int) -> None:
-        """See `Starter`."""
 
 
 @dataclass(slots=True)
@@ -119,8 +107,8 @@ class Zygote:
         for descriptor in (control, knell, self._bell):
             self._selector.register(descriptor, selectors.EVENT_READ)
 
-    def serve(self) -> int | None:
-        """Serve the driver until it is gone: then return None, in the zygote. Return in each new worker, with its descriptor."""
+    def serve(self) -> socket.socket | None:
+        """Serve the driver until it is gone: then return None, in the zygote. Return in each forked worker, with its hatch."""
         while True:
             ready = {key.fd for key, _ in self._selector.select(self._patience())}
             if self._knell in ready or (self._control.fileno() in ready and not self._take_requests()):
@@ -130,9 +118,10 @@ class Zygote:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._bell, 4096)
                 self._reap()
-            descriptor = self._start_unborn()
-            if descriptor is not None:
-                return descriptor
+            hatch = self._start_unborn()
+            if hatch is not None:
+                self._forget()
+                return hatch
             self._report_gone()
 
     def _patience(self) -> float | None:
@@ -161,24 +150,27 @@ class Zygote:
             os.close(request.descriptor)
             self._report({"kind": "gone", "worker": number, "code": -signal.SIGKILL})
 
-    def _start_unborn(self) -> int | None:
-        """Start the workers asked for; return a descriptor in each of them and None in the zygote."""
+    def _start_unborn(self) -> socket.socket | None:
+        """Start the workers asked for; return None here and, in a forked worker, its hatch."""
         while self._unborn and time.monotonic() >= self._retry_at:
             request = self._unborn[0]
             try:
                 pid = self._starter.start(request.descriptor)
+                if pid is None and (hatch := self._starter.prepare(len(self._pids) + 1)):
+                    return hatch
             except OSError as error:
                 self._retry_at = time.monotonic() + _RETRY_S
                 self._report({"kind": "warning", "text": f"no process can be started for a trial ({error}); trying again"})
                 return None
-            if pid == 0:
-                self._forget()
-                return request.descriptor
+            if pid is None:
+                continue
             self._unborn.popleft()
             os.close(request.descriptor)
             self._pids[request.worker] = pid
             self._workers[pid] = request.worker
-            self._starter.prepare(len(self._pids))
+            with contextlib.suppress(OSError):
+                if hatch := self._starter.prepare(len(self._pids)):
+                    return hatch
         return None
 
     def _forget(self) -> None:
@@ -189,7 +181,7 @@ class Zygote:
         self._control.close()
         os.close(self._bell)
         os.close(self._clapper)
-        for request in list(self._unborn)[1:]:
+        for request in self._unborn:
             os.close(request.descriptor)
 
     def _reap(self) -> None:
@@ -275,14 +267,17 @@ def _fork_workers(control: socket.socket, knell: int, parcel: Parcel, inherited:
     gc.collect()
     gc.freeze()
     own_knell, holder = os.pipe()
-    zygote = Zygote(control, knell, Forking(), grace_s)
+    zygote = Zygote(control, knell, ForkedWorkers(), grace_s)
     control.sendall(encoded({"kind": "ready"}))
     me = os.getpid()
-    connection = zygote.serve()
-    if connection is None:
+    hatch = zygote.serve()
+    if hatch is None:
         os._exit(0)
     os.close(holder)
     worker.enter_life(me, (knell, own_knell))
+    connection = await_trial(hatch)
+    if connection is None:
+        os._exit(0)
     worker.live(connection, lambda: trainable)
 
 

@@ -20,7 +20,7 @@ _WAKE_AT = 5_000
 _CAPACITY = 20_000
 _BATCH = 2_000
 """How many entries are written under one hold of the lock, and at most by a caller of `add`: some 30 ms of work."""
-_ENTRIES_PER_BREATH = 16
+_ENTRIES_PER_BREATH = 256
 _BREATH_S = 0.00005
 
 _log = logging.getLogger("tuner")

@@ -1,0 +1,142 @@
+"""The driver's one rule: nothing is done before what led to it is written down."""
+
+from pathlib import Path
+
+import pytest
+
+from schedulers.decisions import Pause, Reason, Save
+from searchers import BasicVariantGenerator
+from tests.core.conversation import ScriptedScheduler
+from tuner.core.commands import AnswerReport, DeleteCheckpoint, KillWorker, StartWorker
+from tuner.core.events import StopRequested, TurnEnded, WorkerExited
+from tuner.core.experiment import Experiment
+from tuner.core.retention import RetentionPolicy
+from tuner.core.settings import CheckpointPolicy, ExperimentSettings
+from tuner.core.stoppers import NoopStopper
+from tuner.driver import Driver
+from tuner.execution.simulated import SimulatedExecutor
+from tuner.loggers import Callback
+from tuner.loggers.callback_list import CallbackList
+from tuner.observers import Observers
+from tuner.proposer import Proposer
+
+WHY = Reason("test")
+
+
+def losses(config):
+    for step in range(1, 6):
+        yield {"loss": 1.0 / step}
+
+
+class Record(Callback):
+    """Everything that was taken in, written, told and done, in order; stands for log, executor, observer and disk at once."""
+
+    def __init__(self, curves=losses, duration_s=1.0):
+        self.done = []
+        self.waits = []
+        self._executor = SimulatedExecutor(curves, capacity={"cpu": 1.0}, duration_s=duration_s)
+
+    def append(self, event, at_s, decisions):
+        self.done.append(("take", event))
+
+    def flush(self):
+        self.done.append(("write", None))
+
+    def delete(self, trial_id, checkpoint):
+        self.done.append(("do", DeleteCheckpoint(trial_id, checkpoint)))
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        self.done.append(("tell", result["training_iteration"]))
+
+    def carry_out(self, commands):
+        self.done += [("do", command) for command in commands]
+        self._executor.carry_out(commands)
+
+    def wait(self, timeout_s):
+        self.waits.append(timeout_s)
+        return self._executor.wait(timeout_s)
+
+    def __getattr__(self, name):
+        return getattr(self._executor, name)
+
+    def unwritten_before(self, index):
+        """Return what had been taken in but not written down when the thing at this place was done."""
+        last_write = max((place for place, (kind, _) in enumerate(self.done[:index]) if kind == "write"), default=-1)
+        return [event for kind, event in self.done[last_write + 1 : index] if kind == "take"]
+
+
+def driver_of(record, scheduler=None, *, elapsed_s=0.0, tick_s=None, **settings):
+    policy = CheckpointPolicy(can_save_on_demand=True, retention=RetentionPolicy(num_to_keep=1))
+    declared = ExperimentSettings(capacity={"cpu": 1.0}, max_trials=1, checkpoints=policy, **settings)
+    experiment = Experiment(declared, scheduler or ScriptedScheduler(), NoopStopper())
+    searcher = BasicVariantGenerator()
+    searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
+    proposer = Proposer(searcher, {}, lambda config: {"cpu": 1.0})
+    observers = Observers(proposer, CallbackList([record]), experiment.trials, Path("nowhere"), None)
+    return Driver(experiment, record, record, proposer, observers, record.delete, elapsed_s=elapsed_s, tick_s=tick_s)
+
+
+@pytest.fixture
+def record():
+    """Run an experiment that starts, saves, pauses, deletes and stops."""
+    script = {("t00000", time): [Save("t00000", WHY)] for time in (1, 2, 4)} | {("t00000", 3): [Pause("t00000", WHY)]}
+    record = Record()
+    driver_of(record, ScriptedScheduler(script)).run()
+    return record
+
+
+def test_everything_that_was_taken_in_is_written_before_anything_is_done_about_it(record):
+    places = [place for place, (kind, _) in enumerate(record.done) if kind == "do"]
+    kinds = {type(record.done[place][1]) for place in places}
+    assert {StartWorker, AnswerReport, DeleteCheckpoint} <= kinds
+    # Only that a turn has ended from which nothing followed may be written later, with whatever comes next.
+    unwritten = [event for place in places for event in record.unwritten_before(place)]
+    assert unwritten
+    assert set(unwritten) == {TurnEnded(is_routine=True)}
+
+
+def test_observers_hear_of_nothing_that_is_not_written(record):
+    places = [place for place, (kind, _) in enumerate(record.done) if kind == "tell"]
+    assert len(places) == 3
+    assert all(record.unwritten_before(place) == [] for place in places)
+
+
+def test_in_the_end_everything_is_written(record):
+    assert record.unwritten_before(len(record.done)) == []
+
+
+def test_nobody_waits_beyond_a_deadline():
+    record = Record(duration_s=50.0)
+    driver_of(record, time_budget_s=120.0, stop_grace_s=7.0).run()
+    assert record.clock() == 127.0
+    assert [command for kind, command in record.done if kind == "do" and isinstance(command, KillWorker)]
+
+
+def test_a_driver_that_ticks_looks_at_the_clock_meanwhile():
+    record = Record(duration_s=5.0)
+    driver_of(record, tick_s=2.0).run()
+    assert max(record.waits) == 2.0
+
+
+def test_the_time_of_earlier_sessions_counts():
+    record = Record()
+    driver = driver_of(record, elapsed_s=100.0, time_budget_s=102.0)
+    assert driver.elapsed_s == 100.0
+    driver.run()
+    assert driver.elapsed_s == 102.0
+
+
+def test_a_wish_to_stop_ends_the_experiment_and_comes_first_in_its_turn():
+    record = Record()
+    driver = driver_of(record)
+    driver.request_stop(StopRequested("signal.SIGINT"))
+    driver.run()
+    events = [event for kind, event in record.done if kind == "take"]
+    assert [type(event).__name__ for event in events[:4]] == ["TurnEnded", "StopRequested", "TrialSuggested", "TurnEnded"]
+    assert not any(isinstance(event, WorkerExited) for event in events)
+
+
+def test_what_happened_before_the_first_turn_is_taken_in_first():
+    record = Record()
+    driver_of(record).run([StopRequested("test")])
+    assert next(event for kind, event in record.done if kind == "take") == StopRequested("test")
