@@ -4,8 +4,8 @@ import pytest
 
 from schedulers.decisions import Pause, Reason, Resume
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, kills, result, starts, suggest
-from tuner.core.commands import AskSearcher, DeleteCheckpoint, TrialStarted
-from tuner.core.events import CheckpointRequested, CheckpointSaved, Outcome, StopRequested, WorkerExited, WorkerStarted
+from tuner.core.commands import AskSearcher, DeleteCheckpoint, StartWorker, TrialStarted
+from tuner.core.events import CheckpointLost, CheckpointRequested, CheckpointSaved, Outcome, StopRequested, WorkerExited, WorkerStarted
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status
@@ -172,6 +172,18 @@ def test_with_one_checkpoint_to_keep_pauses_and_retries_always_find_one():
     deleted = [command for command in talk.saved("t00000", 1, 4) if isinstance(command, DeleteCheckpoint)]
     assert deleted == [DeleteCheckpoint("t00000", CheckpointRecord(0, 2))]
     assert starts(talk.exit("t00000", Outcome.STOPPED)) == [("t00000", 4)]
+
+
+def test_where_the_checkpoint_to_start_from_is_lost_the_one_before_it_is_taken_and_no_failure_counted():
+    talk = Conversation(max_trials=1, max_failures=1)
+    talk.begin(1)
+    talk.report("t00000", 1, CheckpointRecord(0, 1))
+    talk.report("t00000", 2, CheckpointRecord(1, 2))
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    commands = talk.say(CheckpointLost("t00000", 1, "torn"), WorkerExited("t00000", 2, Outcome.LOST, Failure("CheckpointLost", "torn")))
+    [start] = [command for command in commands if isinstance(command, StartWorker)]
+    assert (start.attempt, start.checkpoint, start.next_checkpoint) == (3, CheckpointRecord(0, 1), 2)
+    assert (talk.trial("t00000").num_failures, talk.trial("t00000").resumed_iteration) == (1, 1)
 
 
 def test_a_checkpoint_that_was_not_asked_for_is_dropped():

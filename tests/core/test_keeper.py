@@ -105,6 +105,17 @@ def test_the_checkpoint_that_an_attempt_starts_from_stays_until_it_is_released()
     assert judge.release(trial) == []
 
 
+def test_a_checkpoint_that_is_lost_is_forgotten_with_its_lease_and_its_index_is_not_given_out_again():
+    trial, judge = trial_with(), keeper()
+    for index in range(2):
+        judge.add(trial, CheckpointRecord(index, index + 1), at(index + 1))
+    judge.lease_start(trial)
+    judge.lose(trial, 1)
+    assert (indices(trial), trial.leased, trial.next_checkpoint) == ([0], set(), 2)
+    judge.lose(trial, 7)
+    assert indices(trial) == [0]
+
+
 def test_a_start_from_the_beginning_leases_nothing():
     trial = trial_with()
     assert keeper().lease_start(trial) is None

@@ -117,6 +117,9 @@ class ExperimentMachine(RuleBasedStateMachine):
     def pick(self, data, *moods):
         return data.draw(st.sampled_from(self.world.in_mood(*moods)))
 
+    def starting_from_checkpoints(self):
+        return [worker for worker in self.world.in_mood(Mood.STARTING) if worker.command.checkpoint]
+
     def go_on(self, data):
         """Let the turn go on, or end it, or let some turns pass in which everybody does what they do when all is well."""
         for _ in range(data.draw(NUM_TURNS)):
@@ -141,6 +144,12 @@ class ExperimentMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def fail_to_save(self, data):
         self.world.save(self.pick(data, Mood.SAVING), succeeds=False)
+        self.go_on(data)
+
+    @precondition(lambda self: self.starting_from_checkpoints())
+    @rule(data=st.data())
+    def lose_a_checkpoint(self, data):
+        self.world.lose_checkpoint(data.draw(st.sampled_from(self.starting_from_checkpoints())))
         self.go_on(data)
 
     @precondition(lambda self: self.world.workers)

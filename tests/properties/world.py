@@ -16,6 +16,7 @@ from schedulers.scheduler import Scheduler
 from tuner.core.commands import AnswerReport, AskSearcher, CheckpointRecorded, DeleteCheckpoint, KillWorker, StartWorker
 from tuner.core.events import (
     CheckpointFailed,
+    CheckpointLost,
     CheckpointSaved,
     DriverRestarted,
     Outcome,
@@ -275,6 +276,13 @@ class World:
         self.num_exited[worker.key] += 1
         assert self.num_exited[worker.key] == 1
         self.tell(WorkerExited(*worker.key, outcome, None if outcome in {Outcome.COMPLETED, Outcome.STOPPED} else BOOM))
+
+    def lose_checkpoint(self, worker):
+        """Let the checkpoint that a worker is to start from turn out to be damaged."""
+        trial_id, index = worker.command.trial_id, worker.command.checkpoint.index
+        self.tell(CheckpointLost(trial_id, index, "a byte was flipped"))
+        del self.kept[trial_id][index]
+        self.exit(worker, Outcome.LOST)
 
     def answer(self, suggestions, rest):
         """Answer the first questions with suggestions, given as resources and failure, and all others with `rest`."""

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from schedulers.decisions import Pause, Reason, Save
+from schedulers.decisions import Pause, Reason, Resume, Save
 from searchers import BasicVariantGenerator
 from tests.core.conversation import ScriptedScheduler
 from tuner.core.commands import AnswerReport, DeleteCheckpoint, KillWorker, StartWorker
-from tuner.core.events import StopRequested, TurnEnded, WorkerExited
+from tuner.core.events import CheckpointLost, StopRequested, TurnEnded, WorkerExited
 from tuner.core.experiment import Experiment
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
@@ -65,15 +65,17 @@ class Record(Callback):
         return [event for kind, event in self.done[last_write + 1 : index] if kind == "take"]
 
 
-def driver_of(record, scheduler=None, *, elapsed_s=0.0, tick_s=None, **settings):
-    policy = CheckpointPolicy(can_save_on_demand=True, retention=RetentionPolicy(num_to_keep=1))
+def driver_of(record, scheduler=None, *, elapsed_s=0.0, tick_s=None, find_damage=None, num_to_keep=1, **settings):
+    policy = CheckpointPolicy(can_save_on_demand=True, retention=RetentionPolicy(num_to_keep=num_to_keep))
     declared = ExperimentSettings(capacity={"cpu": 1.0}, max_trials=1, checkpoints=policy, **settings)
     experiment = Experiment(declared, scheduler or ScriptedScheduler(), NoopStopper())
     searcher = BasicVariantGenerator()
     searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
     proposer = Proposer(searcher, {}, lambda config: {"cpu": 1.0})
     observers = Observers(proposer, CallbackList([record]), experiment.trials, Path("nowhere"), None)
-    return Driver(experiment, record, record, proposer, observers, record.delete, elapsed_s=elapsed_s, tick_s=tick_s)
+    return Driver(
+        experiment, record, record, proposer, observers, record.delete, find_damage=find_damage, elapsed_s=elapsed_s, tick_s=tick_s
+    )
 
 
 @pytest.fixture
@@ -134,6 +136,19 @@ def test_a_wish_to_stop_ends_the_experiment_and_comes_first_in_its_turn():
     events = [event for kind, event in record.done if kind == "take"]
     assert [type(event).__name__ for event in events[:4]] == ["TurnEnded", "StopRequested", "TrialSuggested", "TurnEnded"]
     assert not any(isinstance(event, WorkerExited) for event in events)
+
+
+def test_a_worker_whose_checkpoint_is_damaged_is_not_started_from_it():
+    def find_damage(trial_id, checkpoint):
+        return "torn" if checkpoint.index == 1 else ""
+
+    script = {("t00000", 1): [Save("t00000", WHY)], ("t00000", 2): [Pause("t00000", WHY)]}
+    record = Record()
+    driver_of(record, ScriptedScheduler(script, idle=[[Resume("t00000", WHY)]]), find_damage=find_damage, num_to_keep=None).run()
+    started = [command for kind, command in record.done if kind == "do" and isinstance(command, StartWorker)]
+    assert [(start.attempt, start.checkpoint and start.checkpoint.index) for start in started] == [(1, None), (3, 0)]
+    taken = [event for kind, event in record.done if kind == "take"]
+    assert CheckpointLost("t00000", 1, "torn") in taken
 
 
 def test_what_happened_before_the_first_turn_is_taken_in_first():

@@ -181,3 +181,34 @@ class Outcome:
     notices: Sequence[Notice] = ()
     decisions: Sequence[Decision] = ()
     is_routine: bool = False
+
+
+class Outbox:
+    """Collects what an event leads to while it is being folded.
+
+    Attributes:
+        commands: See `Outcome`, as for the others.
+        notices: What observers have to hear.
+        decisions: What was decided.
+    """
+
+    __slots__ = ("commands", "decisions", "notices")
+
+    def __init__(self) -> None:
+        """Create an empty outbox."""
+        self.commands: list[Command] = []
+        self.notices: list[Notice] = []
+        self.decisions: list[Decision] = []
+
+    def keep(self, trial: Trial, checkpoint: CheckpointRecord, superseded: Sequence[CheckpointRecord]) -> None:
+        """Tell of a new checkpoint and have those deleted that it makes dispensable."""
+        self.notices.append(CheckpointRecorded(trial, checkpoint))
+        self.delete(trial, superseded)
+
+    def delete(self, trial: Trial, checkpoints: Sequence[CheckpointRecord]) -> None:
+        """Have checkpoints of a trial deleted."""
+        self.commands.extend(DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints)
+
+    def outcome(self, *, is_routine: bool) -> Outcome:
+        """Return all of it."""
+        return Outcome(self.commands, self.notices, self.decisions, is_routine)

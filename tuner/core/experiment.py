@@ -10,8 +10,8 @@ be done. Between the two, observers have been told the notices and may have adde
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from collections.abc import Sequence
+from typing import assert_never
 
 from schedulers.decisions import Decision, Pause, Reason, Resume, Save, Stop
 from schedulers.scheduler import Scheduler
@@ -21,15 +21,13 @@ from . import events as ev
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_move, move_worker
-from .patience import Patience
+from .patience import Patience, TimeLimits
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
 from .roster import Roster
 from .search_desk import SearchDesk
 from .settings import ExperimentSettings
 from .stoppers import Stopper
-from .trial import CANNOT_PAUSE, CheckpointRecord, Ending, Failure, Intention, Report, Status, Trial, Verdict, WorkerState
-
-_MAX_ASKED_PER_TURN = 64
+from .trial import CANNOT_PAUSE, Ending, Intention, Report, Status, Trial, Verdict, WorkerState
 
 
 class Experiment:
@@ -52,9 +50,7 @@ class Experiment:
         self._waiting: dict[str, Report] = {}
         self._now_s = 0.0
         self._is_routine = False
-        self._commands: list[cmd.Command] = []
-        self._notices: list[cmd.Notice] = []
-        self._decisions: list[Decision] = []
+        self._out = cmd.Outbox()
         self._begin_session(settings)
 
     def _begin_session(self, settings: ExperimentSettings) -> None:
@@ -65,6 +61,7 @@ class Experiment:
         self._keeper = CheckpointKeeper(settings.checkpoints)
         self._desk.resume(settings.max_trials)
         self._patience = Patience(settings.report_timeout_s, settings.stop_grace_s)
+        self._limits = TimeLimits(settings.time_budget_s, self._stopper)
         self._typical_request = settings.default_request
         self._stopping: Intention | None = None
         self._is_unsettled = True
@@ -86,8 +83,8 @@ class Experiment:
 
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due even if nothing happens; None if there is no such time."""
-        by_clock = () if self.is_stopping else (self.settings.time_budget_s, self._stopper.due_s)
-        return min((due_s for due_s in (self._patience.next_s, *by_clock) if due_s is not None), default=None)
+        limits = (self._patience.next_s, None if self.is_stopping else self._limits.next_s)
+        return min((due_s for due_s in limits if due_s is not None), default=None)
 
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""
@@ -114,9 +111,8 @@ class Experiment:
         # What trials report frees no slot and makes none ready, unless something is decided on it.
         self._is_unsettled |= not isinstance(event, ev.ResultReported | ev.TurnEnded)
         self._dispatch(event)
-        outcome = cmd.Outcome(self._commands, self._notices, self._decisions, self._is_routine)
-        self._commands, self._notices, self._decisions = [], [], []
-        return outcome
+        out, self._out = self._out, cmd.Outbox()
+        return out.outcome(is_routine=self._is_routine)
 
     def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each kind of event)
         match event:
@@ -137,10 +133,8 @@ class Experiment:
             case ev.CheckpointRequested():
                 trial = self.roster[event.trial_id]
                 trial.owes_save = trial.status is Status.RUNNING
-            case ev.CheckpointSaved():
+            case ev.CheckpointSaved() | ev.CheckpointFailed():
                 self._on_saved(event)
-            case ev.CheckpointFailed():
-                self._on_save_failed(event)
             case ev.CheckpointLost():
                 self._keeper.lose(self.roster[event.trial_id], event.index)
             case ev.StopRequested():
@@ -154,11 +148,11 @@ class Experiment:
         self._desk.answer()
         trial = Trial(event.trial_id, event.config, event.resources, event.experiment_tag)
         self.roster.add(trial)
-        self._notices.append(cmd.TrialAdded(trial))
+        self._out.notices.append(cmd.TrialAdded(trial))
         self._apply(self._scheduler.on_trial_add(trial))
         if trial.is_finished:
             return
-        if failure := event.failure or self._misfit(trial):
+        if failure := event.failure or self.roster.misfit(trial):
             trial.failures.append(failure)
             self._give_up(trial)
         elif self._stopping:
@@ -167,15 +161,10 @@ class Experiment:
             self._typical_request = trial.resources
             self.roster.ready.push(trial)
 
-    def _misfit(self, trial: Trial) -> Failure | None:
-        misfit = self.roster.pool.misfit(trial.resources)
-        return Failure("ResourcesUnavailable", misfit) if misfit else None
-
     def _current(self, trial_id: str, attempt: int, move: WorkerMove) -> Trial | None:
         """Return the trial if this is its current attempt and the move is possible; what comes too late is dropped."""
         trial = self.roster.live.get(trial_id)
-        is_current = trial is not None and trial.attempt == attempt and can_move_worker(trial, move)
-        return trial if is_current else None
+        return trial if trial is not None and trial.attempt == attempt and can_move_worker(trial, move) else None
 
     def _on_worker_started(self, event: ev.WorkerStarted) -> None:
         if trial := self._current(event.trial_id, event.attempt, WorkerMove.BEGIN):
@@ -194,10 +183,10 @@ class Experiment:
         self._is_unsettled |= self._desk.hear()
         trial.summarise(flat)
         self.best.consider(trial, flat)
-        self._notices.append(cmd.ResultRecorded(trial, report.result, flat))
-        self._delete(trial, self._keeper.release(trial))
+        self._out.notices.append(cmd.ResultRecorded(trial, report.result, flat))
+        self._out.delete(trial, self._keeper.release(trial))
         if event.checkpoint:
-            self._keep(trial, event.checkpoint, flat)
+            self._out.keep(trial, *self._keeper.add(trial, event.checkpoint, flat))
         self._judge(report)
 
     def _judge(self, report: Report) -> None:
@@ -209,17 +198,16 @@ class Experiment:
             self._intend(trial, Intention(Verdict.STOP, Ending.COMPLETED, Reason("stop", iteration)))
         self._apply(self._scheduler.on_trial_result(trial, flat))
 
-    def _on_saved(self, event: ev.CheckpointSaved) -> None:
-        if trial := self._current(event.trial_id, event.attempt, WorkerMove.SAVED):
-            move_worker(trial, WorkerMove.SAVED)
-            self._keep(trial, event.checkpoint, flatten(trial.last_result))
-            self._patience.expect_report(trial.trial_id, self._now_s)
-
-    def _on_save_failed(self, event: ev.CheckpointFailed) -> None:
-        if trial := self._current(event.trial_id, event.attempt, WorkerMove.SAVED):
-            move_worker(trial, WorkerMove.SAVED)
-            self._notices.append(cmd.CheckpointMissed(trial, event.failure))
-            self._patience.expect_report(trial.trial_id, self._now_s)
+    def _on_saved(self, event: ev.CheckpointSaved | ev.CheckpointFailed) -> None:
+        trial = self._current(event.trial_id, event.attempt, WorkerMove.SAVED)
+        if trial is None:
+            return
+        move_worker(trial, WorkerMove.SAVED)
+        self._patience.expect_report(trial.trial_id, self._now_s)
+        if isinstance(event, ev.CheckpointSaved):
+            self._out.keep(trial, *self._keeper.add(trial, event.checkpoint, flatten(trial.last_result)))
+        else:
+            self._out.notices.append(cmd.CheckpointMissed(trial, event.failure))
 
     def _on_worker_exited(self, event: ev.WorkerExited) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.EXIT)
@@ -232,7 +220,7 @@ class Experiment:
         match move:
             case TrialMove.PAUSE if intention and trial.has_checkpoint:
                 self.roster.pause(trial, intention.reason)
-                self._notices.append(cmd.TrialPaused(trial))
+                self._out.notices.append(cmd.TrialPaused(trial))
             case TrialMove.PAUSE:
                 trial.failures.append(CANNOT_PAUSE)
                 self._give_up(trial)
@@ -254,7 +242,7 @@ class Experiment:
                 self.roster.revive(trial)
             elif not trial.is_finished and not event.resume_unfinished:
                 self._end(trial, Ending.INTERRUPTED, Reason("restore.resume_unfinished"))
-            if not trial.is_finished and (failure := self._misfit(trial)):
+            if not trial.is_finished and (failure := self.roster.misfit(trial)):
                 trial.failures.append(failure)
                 self._give_up(trial)
 
@@ -263,7 +251,7 @@ class Experiment:
         self._take_result(trial)
         self.roster.retire(trial)
         self._patience.forget(trial.trial_id)
-        self._delete(trial, self._keeper.release(trial))
+        self._out.delete(trial, self._keeper.release(trial))
         self._desk.hear()
 
     def _take_result(self, trial: Trial) -> None:
@@ -277,12 +265,12 @@ class Experiment:
             self._give_up(trial)
             return
         self.roster.requeue(trial, TrialMove.RETRY)
-        self._notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
+        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
     def _give_up(self, trial: Trial) -> None:
         self.roster.fail(trial)
         self._desk.hear()
-        self._notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False))
+        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False))
         self._apply(self._scheduler.on_trial_error(trial))
         if self.settings.fail_fast:
             self._stop_all(Ending.INTERRUPTED, Reason("fail_fast"))
@@ -290,13 +278,13 @@ class Experiment:
     def _end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
         self.roster.end(trial, ending, reason)
         self._desk.hear()
-        self._notices.append(cmd.TrialEnded(trial))
+        self._out.notices.append(cmd.TrialEnded(trial))
         self._apply(self._scheduler.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
 
     def _apply(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             trial = self.roster[decision.trial_id]
-            self._decisions.append(decision)
+            self._out.decisions.append(decision)
             self._is_unsettled = True
             match decision:
                 case Stop():
@@ -316,8 +304,7 @@ class Experiment:
     def _intend(self, trial: Trial, intention: Intention) -> None:
         """Let the trial stop or pause as soon as it can be told to; a stop outweighs a pause, and otherwise the first word stands."""
         if trial.status is Status.RUNNING:
-            is_stronger = trial.intention is None or (trial.intention.verdict is Verdict.PAUSE and intention.verdict is Verdict.STOP)
-            trial.intention = intention if is_stronger else trial.intention
+            trial.intention = intention if intention.outweighs(trial.intention) else trial.intention
         elif intention.verdict is Verdict.STOP and not trial.is_finished:
             self._end(trial, intention.ending, intention.reason)
 
@@ -347,65 +334,55 @@ class Experiment:
             self._wake_paused()
             self._ask()
             self._conclude()
-        is_all = len(goes_on) == len(self._commands) and not self._notices and not self._decisions
+        is_all = len(goes_on) == len(self._out.commands) and not self._out.notices and not self._out.decisions
         self._is_routine = is_all and all(goes_on) and self.is_stopping == was_stopping and not self.is_finished
 
     def _look_at_the_clock(self) -> None:
-        budget_s = self.settings.time_budget_s
-        self._stopper.on_tick(self._now_s)
-        if budget_s is not None and self._now_s >= budget_s:
-            self._stop_all(Ending.STOPPED_EARLY, Reason("time_budget", {"budget_s": budget_s, "elapsed_s": self._now_s}))
-        if not self._stopping and self._stopper.stop_all():
-            self._stop_all(Ending.STOPPED_EARLY, Reason("stopper.stop_all"))
+        if not self._stopping and (reason := self._limits.reason_to_stop(self._now_s)):
+            self._stop_all(Ending.STOPPED_EARLY, reason)
         for trial_id, why in self._patience.exhausted(self._now_s):
             trial = self.roster.live[trial_id]
             move_worker(trial, WorkerMove.KILL)
             self._take_result(trial)
-            self._commands.append(cmd.KillWorker(trial_id, trial.attempt, why))
+            self._out.commands.append(cmd.KillWorker(trial_id, trial.attempt, why))
 
     def _answer(self, report: Report) -> bool:
         """Answer a report and return whether its trial simply goes on."""
         trial = report.trial
         save = self._keeper.is_due(trial, report.flat)
         verdict = trial.intention.verdict if trial.intention else Verdict.CONTINUE
-        trial.owes_save = False
-        trial.last_result = report.result
+        trial.owes_save, trial.last_result = False, report.result
         if verdict is Verdict.CONTINUE:
             move_worker(trial, WorkerMove.SAVE if save else WorkerMove.GO_ON)
             self._patience.expect_report(trial.trial_id, self._now_s)
         else:
             move_worker(trial, WorkerMove.LEAVE)
             self._patience.expect_exit(trial.trial_id, self._now_s)
-        self._commands.append(cmd.AnswerReport(trial.trial_id, trial.attempt, verdict, save))
+        self._out.commands.append(cmd.AnswerReport(trial.trial_id, trial.attempt, verdict, save))
         return verdict is Verdict.CONTINUE and not save
 
     def _start_ready(self) -> None:
         while trial := self.roster.pop_startable():
             is_resumed, is_retry = trial.status is Status.PAUSED, trial.num_failures > 0
-            self.roster.start(trial)
             checkpoint = self._keeper.lease_start(trial)
-            trial.start_time_s = self._now_s
-            trial.resumed_iteration = checkpoint.iteration if checkpoint else 0
+            self.roster.start(trial, self._now_s)
             self._patience.expect_report(trial.trial_id, self._now_s)
-            self._commands.append(cmd.StartWorker.of(trial, checkpoint))
-            self._notices.append(cmd.TrialStarted(trial, is_retry=is_retry and not is_resumed, is_resumed=is_resumed))
+            self._out.commands.append(cmd.StartWorker.of(trial, checkpoint))
+            self._out.notices.append(cmd.TrialStarted(trial, is_retry=is_retry and not is_resumed, is_resumed=is_resumed))
 
     def _wake_paused(self) -> None:
         """Let the scheduler use free slots for paused trials, as long as it does."""
         roster = self.roster
-        while roster.paused and not roster.ready and (num_free := self._num_free_slots()) > 0:
+        while roster.paused and not roster.ready and (num_free := self.roster.num_free_slots(self._typical_request)) > 0:
             num_before = len(roster.paused)
             self._apply(self._scheduler.on_idle(tuple(roster.paused.values()), num_free))
             self._start_ready()
             if len(roster.paused) == num_before:
                 break
 
-    def _num_free_slots(self) -> int:
-        return self.roster.num_free_slots(self._typical_request, _MAX_ASKED_PER_TURN)
-
     def _ask(self) -> None:
-        num_wanted = self._num_free_slots() - len(self.roster.ready)
-        self._commands.extend(cmd.AskSearcher(trial_id) for trial_id in self._desk.take(num_wanted))
+        num_wanted = self.roster.num_free_slots(self._typical_request) - len(self.roster.ready)
+        self._out.commands.extend(cmd.AskSearcher(trial_id) for trial_id in self._desk.take(num_wanted))
 
     def _conclude(self) -> None:
         """Where nothing can happen any more, say so and end what is left, so that no experiment ever waits for nothing."""
@@ -421,11 +398,3 @@ class Experiment:
 
     def _has_prospects(self) -> bool:
         return bool(self.roster.live or self.roster.ready or self._desk.num_outstanding)
-
-    def _keep(self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]) -> None:
-        scored, superseded = self._keeper.add(trial, checkpoint, flat)
-        self._notices.append(cmd.CheckpointRecorded(trial, scored))
-        self._delete(trial, superseded)
-
-    def _delete(self, trial: Trial, checkpoints: Sequence[CheckpointRecord]) -> None:
-        self._commands.extend(cmd.DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints)

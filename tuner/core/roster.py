@@ -10,7 +10,7 @@ from schedulers.decisions import Reason
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
 from .queue import ReadyQueue
 from .resources import ResourcePool
-from .trial import Ending, Status, Trial, WorkerState
+from .trial import Ending, Failure, Status, Trial, WorkerState
 
 
 class Roster:
@@ -63,7 +63,12 @@ class Roster:
         self._by_id[trial.trial_id] = trial
         self.num_by_status[trial.status] += 1
 
-    def num_free_slots(self, request: Mapping[str, float], limit: int) -> int:
+    def misfit(self, trial: Trial) -> Failure | None:
+        """Return why the trial could never run here, None if it could."""
+        why = self.pool.misfit(trial.resources)
+        return Failure("ResourcesUnavailable", why) if why else None
+
+    def num_free_slots(self, request: Mapping[str, float], limit: int = 64) -> int:
         """Return how many more trials with this request could run now, counting no further than `limit`."""
         if self._max_concurrent is not None:
             limit = min(limit, self._max_concurrent - len(self.live))
@@ -75,12 +80,14 @@ class Roster:
             return None
         return self.ready.pop_first(self._acquire)
 
-    def start(self, trial: Trial) -> None:
-        """Give the trial a worker; its resources have been acquired by `pop_startable`."""
+    def start(self, trial: Trial, now_s: float) -> None:
+        """Give the trial a worker, to go on from its latest checkpoint; its resources have been acquired by `pop_startable`."""
         self.paused.pop(trial.trial_id, None)
         self._move(trial, TrialMove.START)
         move_worker(trial, WorkerMove.LAUNCH)
         trial.attempt += 1
+        trial.start_time_s = now_s
+        trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
         self.live[trial.trial_id] = trial
 
     def retire(self, trial: Trial) -> None:

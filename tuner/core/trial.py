@@ -238,6 +238,10 @@ class Intention:
     ending: Ending
     reason: Reason
 
+    def outweighs(self, other: Intention | None) -> bool:
+        """Return whether this takes the place of another: a stop outweighs a pause, and otherwise the first word stands."""
+        return other is None or (other.verdict is Verdict.PAUSE and self.verdict is Verdict.STOP)
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
