@@ -11,7 +11,7 @@ import tuner as tune
 from .figure import Figure
 
 NUM_TRIALS = 2
-NUM_REPORTS = 10_000
+NUM_REPORTS = 50_000
 
 
 def report_often(config: dict[str, Any]) -> None:

@@ -13,8 +13,8 @@ import tuner as tune
 
 from .figure import Figure
 
-NUM_TRIALS = 1_000
-NUM_TORCH_TRIALS = 400
+NUM_TRIALS = 3_000
+NUM_TORCH_TRIALS = 1_000
 
 
 def report_once(config: dict[str, Any]) -> None:
