@@ -29,9 +29,7 @@ class Reason:
         """Return the reason as one line, e.g. ``asha.rung (value=0.31, cutoff=0.25, rung=9)``."""
         if not self.numbers:
             return self.rule
-        listed = ", ".join(
-            f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}" for name, value in self.numbers.items()
-        )
+        listed = ", ".join(f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}" for name, value in self.numbers.items())
         return f"{self.rule} ({listed})"
 
 
