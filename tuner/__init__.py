@@ -6,55 +6,82 @@ Schedulers and searchers are imported from packages of their own, `schedulers` a
 
 from __future__ import annotations
 
+import importlib
 import logging
+from typing import TYPE_CHECKING, Any
 
-from searchers.space import (
-    choice,
-    grid_search,
-    lograndint,
-    loguniform,
-    qlograndint,
-    qloguniform,
-    qrandint,
-    qrandn,
-    quniform,
-    randint,
-    randn,
-    sample_from,
-    uniform,
-)
+if TYPE_CHECKING:
+    from searchers.space import (
+        choice,
+        grid_search,
+        lograndint,
+        loguniform,
+        qlograndint,
+        qloguniform,
+        qrandint,
+        qrandn,
+        quniform,
+        randint,
+        randn,
+        sample_from,
+        uniform,
+    )
 
-from . import callback as callback
-from . import experiment as experiment
-from . import logger as logger
-from . import result as result
-from . import stopper as stopper
-from .analysis import ExperimentAnalysis, Result, ResultGrid
-from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from .core.stoppers import (
-    CombinedStopper,
-    ExperimentPlateauStopper,
-    FunctionStopper,
-    MaximumIterationStopper,
-    NoopStopper,
-    Stopper,
-    TimeoutStopper,
-    TrialPlateauStopper,
-)
-from .core.trial import Trial
-from .errors import TunerError
-from .execution.registry import register_trainable
-from .execution.resource_requests import PlacementGroupFactory, with_resources
-from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
-from .execution.trainable import Trainable, with_parameters
-from .loggers import Callback, CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
-from .storage.checkpoints import Checkpoint
-from .tuner import Tuner
+    from . import callback as callback
+    from . import experiment as experiment
+    from . import logger as logger
+    from . import result as result
+    from . import stopper as stopper
+    from .analysis import ExperimentAnalysis, Result, ResultGrid
+    from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+    from .core.stoppers import (
+        CombinedStopper,
+        ExperimentPlateauStopper,
+        FunctionStopper,
+        MaximumIterationStopper,
+        NoopStopper,
+        Stopper,
+        TimeoutStopper,
+        TrialPlateauStopper,
+    )
+    from .core.trial import Trial
+    from .errors import TunerError
+    from .execution.registry import register_trainable
+    from .execution.resource_requests import PlacementGroupFactory, with_resources
+    from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
+    from .execution.trainable import Trainable, with_parameters
+    from .loggers import Callback, CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
+    from .storage.checkpoints import Checkpoint
+    from .tuner import Tuner
 
 # What the engine has to say is shown by its console, which knows how quiet it has to be.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.1.0"
+
+_NAMES = {
+    "searchers.space": (
+        "choice", "grid_search", "lograndint", "loguniform", "qlograndint", "qloguniform", "qrandint", "qrandn", "quniform", "randint",
+        "randn", "sample_from", "uniform",
+    ),
+    "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid"),
+    "tuner.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
+    "tuner.core.stoppers": (
+        "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper", "NoopStopper", "Stopper",
+        "TimeoutStopper", "TrialPlateauStopper",
+    ),
+    "tuner.core.trial": ("Trial",),
+    "tuner.errors": ("TunerError",),
+    "tuner.execution.registry": ("register_trainable",),
+    "tuner.execution.resource_requests": ("PlacementGroupFactory", "with_resources"),
+    "tuner.execution.session": ("TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report"),
+    "tuner.execution.trainable": ("Trainable", "with_parameters"),
+    "tuner.loggers": ("CSVLoggerCallback", "Callback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"),
+    "tuner.storage.checkpoints": ("Checkpoint",),
+    "tuner.tuner": ("Tuner",),
+}  # fmt: skip
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+_MODULES = frozenset({"callback", "experiment", "logger", "result", "stopper"})
 
 __all__ = [
     "CSVLoggerCallback",
@@ -105,3 +132,18 @@ __all__ = [
     "with_parameters",
     "with_resources",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: a worker process needs but a few of them, and every one it loads costs each trial."""
+    if name in _MODULES:
+        return importlib.import_module(f"tuner.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

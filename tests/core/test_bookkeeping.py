@@ -122,6 +122,16 @@ def test_a_scheduler_is_not_asked_about_paused_trials_while_others_wait_to_start
     assert scheduler.num_calls == 0
 
 
+def test_a_result_may_be_what_a_paused_trial_has_waited_for():
+    scheduler = ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=[[], [Resume("t00000", WHY)]])
+    talk = Conversation(scheduler, max_trials=2, checkpoints=SAVES)
+    talk.begin(2)
+    talk.report("t00000", 1)
+    talk.saved("t00000", 0, 1)
+    assert starts(talk.exit("t00000", Outcome.STOPPED)) == []
+    assert starts(talk.report("t00001", 1)) == [("t00000", 2)]
+
+
 def test_paused_trials_end_with_the_experiment_and_stay_resumable():
     talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=2, checkpoints=SAVES)
     talk.begin(2)

@@ -447,3 +447,12 @@ def test_a_restart_may_leave_unfinished_trials_alone_and_try_failed_ones_again()
     assert starts(commands) == [("t00000", 2)]
     assert (talk.trial("t00001").status, talk.trial("t00001").ending) == (Status.TERMINATED, Ending.INTERRUPTED)
     assert talk.trial("t00000").num_failures == 0
+
+
+def test_a_trial_that_had_been_told_to_stop_does_not_start_over_when_the_driver_dies():
+    talk = Conversation(stopper=MetricThresholdStopper({"training_iteration": 1}), max_trials=1)
+    talk.begin(1)
+    assert answers(talk.report("t00000", 1, loss=0.5)) == [("t00000", "stop", False)]
+    assert starts(talk.say(DriverRestarted(talk.experiment.settings))) == []
+    trial = talk.trial("t00000")
+    assert (trial.status, trial.ending, trial.last_result["loss"]) == (Status.TERMINATED, Ending.COMPLETED, 0.5)

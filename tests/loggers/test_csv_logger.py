@@ -75,6 +75,16 @@ def test_a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one
     ]
 
 
+def test_nothing_is_appended_to_a_header_that_a_crash_has_torn(logger, make_trial, report):
+    trial = make_trial()
+    path = Path(trial.local_path) / "progress.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"loss,tra")
+    logger.log_trial_result(1, trial, report(trial, 1, loss=0.5))
+    logger.on_experiment_end(trials=[])
+    assert [row["loss"] for row in cells_of(trial)] == ["0.5"]
+
+
 def test_a_retry_from_the_beginning_finds_its_columns_anew(logger, make_trial, report):
     trial = make_trial()
     logger.log_trial_start(trial)

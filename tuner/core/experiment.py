@@ -210,12 +210,14 @@ class Experiment:
             self._out.notices.append(cmd.CheckpointMissed(trial, event.failure))
 
     def _on_worker_exited(self, event: ev.WorkerExited) -> None:
-        trial = self._current(event.trial_id, event.attempt, WorkerMove.EXIT)
-        if trial is None:
+        if (trial := self._current(event.trial_id, event.attempt, WorkerMove.EXIT)) is None:
             return
         if event.failure and event.outcome is not ev.Outcome.LOST:
             trial.failures.append(event.failure)
-        move, intention = exit_move(trial, event.outcome), trial.intention
+        self._leave(trial, event.outcome)
+
+    def _leave(self, trial: Trial, outcome: ev.Outcome) -> None:
+        move, intention = exit_move(trial, outcome), trial.intention
         self._retire(trial)
         match move:
             case TrialMove.PAUSE if intention and trial.has_checkpoint:
@@ -233,8 +235,7 @@ class Experiment:
 
     def _on_driver_restarted(self, event: ev.DriverRestarted) -> None:
         for trial in list(self.roster.live.values()):
-            self._retire(trial)
-            self.roster.requeue(trial, TrialMove.REQUEUE)
+            self._leave(trial, ev.Outcome.LOST)
         self._begin_session(event.settings)
         for trial in self.roster.trials:
             is_interrupted = trial.ending is Ending.INTERRUPTED
@@ -260,8 +261,7 @@ class Experiment:
             trial.last_result = report.result
 
     def _retry_or_give_up(self, trial: Trial) -> None:
-        limit = self.settings.max_failures
-        if self._stopping or 0 <= limit <= trial.num_failures:
+        if 0 <= self.settings.max_failures <= trial.num_failures:
             self._give_up(trial)
             return
         self.roster.requeue(trial, TrialMove.RETRY)

@@ -33,6 +33,9 @@ from .wire import Birth, WorkerEnd
 _OOM_SCORE: Final = b"300"
 """Out of 1000: when memory runs out, the kernel is to take a trial and neither the driver nor the zygote."""
 
+_USED_IN_TRIALS: Final = ("Checkpoint", "Trainable", "checkpoint_dir", "get_checkpoint", "get_context", "report")
+"""Names of the face that training code uses; the face looks each of them up when it is first used."""
+
 _STREAMS: Final = {"stdout": (1, STDOUT), "stderr": (2, STDERR)}
 
 
@@ -65,6 +68,8 @@ def _volunteer_for_oom() -> None:
 def warm_up() -> None:
     """Do once, after the trainable is loaded, what each worker would otherwise do for itself."""
     host()
+    for name in _USED_IN_TRIALS:
+        getattr(sys.modules["tuner"], name)
     if "numpy" in sys.modules:
         importlib.import_module("numpy.random")
     for name, (descriptor, _) in _STREAMS.items():

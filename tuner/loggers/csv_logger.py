@@ -80,6 +80,8 @@ class _CsvFile(TrialFile):
             return
         if self._columns is None:
             self._columns = dict.fromkeys(read_table(self._path)[0])
+            if not self._columns:
+                self._path.unlink(missing_ok=True)  # at most a torn header, which nothing may be appended to
         rows = [row.flat for row in pace(segment.rows)]
         columns = dict(self._columns or dict.fromkeys(_column_order(segment.rows[0].result, rows[0])))
         for row in rows:
@@ -91,11 +93,14 @@ class _CsvFile(TrialFile):
 
     def _write(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], pace: Pace[Any]) -> None:
         lines = [_cells(row, columns) for row in pace(rows)]
-        if self._columns and len(columns) == len(self._columns):
+        if not self._columns:
+            append(self._path, _encode([columns, *lines]))
+            return
+        if len(columns) == len(self._columns):
             append(self._path, _encode(lines))
             return
         _, old = read_table(self._path)
-        padding = [""] * (len(columns) - len(self._columns or ()))
+        padding = [""] * (len(columns) - len(self._columns))
         replace_file(self._path, _encode([columns, *(line + padding for line in old), *lines]))
 
     def _cut_back(self, iteration: int) -> None:
