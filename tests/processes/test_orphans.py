@@ -24,6 +24,8 @@ SCRIPT = """
             if (pid := os.fork()) == 0:
                 leave()
                 signal.pause()
+            while leave is os.setsid and os.getsid(pid) != pid:
+                os.sched_yield()
             pids.append(pid)
         print(*pids, flush=True)
         while config["is_busy"]:
