@@ -54,6 +54,16 @@ class Plan:
     stopper: Stopper
     seed: int
 
+    @property
+    def metric(self) -> str | None:
+        """What is optimised, whoever named it."""
+        return self.tune.metric or self.scheduler.metric or self.searcher.metric
+
+    @property
+    def mode(self) -> str | None:
+        """``"min"`` or ``"max"``: its direction, whoever named it."""
+        return self.tune.mode or self.scheduler.mode or self.searcher.mode
+
     def request_for(self, config: Mapping[str, Any]) -> Mapping[str, float]:
         """Return what a trial with this configuration occupies."""
         return resources_for(self.trainable, config)
@@ -94,8 +104,8 @@ class Plan:
         return ExperimentSettings(
             capacity=capacity,
             default_request=request,
-            metric=self.tune.metric or self.scheduler.metric or self.searcher.metric,
-            mode=self.tune.mode or self.scheduler.mode or self.searcher.mode,
+            metric=self.metric,
+            mode=self.mode,
             max_trials=self.searcher.total_samples(self.tune.num_samples),
             max_concurrent=max_concurrent,
             max_failures=self.failure.max_failures,

@@ -159,10 +159,11 @@ class Tuner:
 
 
 def _grid(plan: Plan, finished: Finished) -> ResultGrid:
-    metric = plan.tune.metric or plan.scheduler.metric or plan.searcher.metric
-    mode: Any = plan.tune.mode or plan.scheduler.mode or plan.searcher.mode
+    mode: Any = plan.mode
     retention = plan.checkpoint.policy(is_class=is_class_trainable(plan.trainable)).retention
-    return ResultGrid(finished.trials, os.fspath(finished.directory), JournalRows(finished.directory), metric, mode, retention=retention)
+    return ResultGrid(
+        finished.trials, os.fspath(finished.directory), JournalRows(finished.directory), plan.metric, mode, retention=retention
+    )
 
 
 def _raise_if_told(plan: Plan, finished: Finished) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 from collections.abc import Set as AbstractSet
 from typing import final
 
-from .control import receive_with_descriptor
+from .hatches import Hatches
 
 
 @final
@@ -21,21 +20,16 @@ class ForkedWorkers:
 
     def __init__(self) -> None:
         """Fork none yet."""
-        self._hatches: dict[int, socket.socket] = {}
+        self._hatches = Hatches()
 
     @property
     def spares(self) -> AbstractSet[int]:
         """Process ids of those that wait for a trial."""
-        return self._hatches.keys()
+        return self._hatches.pids
 
     def start(self, descriptor: int) -> int | None:
-        """Give a spare that is alive a trial's descriptor and return its process id; None if there is no spare."""
-        while self._hatches:
-            pid = next(iter(self._hatches))
-            with self._hatches.pop(pid) as hatch, contextlib.suppress(BrokenPipeError):
-                socket.send_fds(hatch, [b"."], [descriptor])
-                return pid
-        return None
+        """See `Starter`."""
+        return self._hatches.hand_over(descriptor)
 
     def prepare(self, num_running: int) -> socket.socket | None:
         """See `Starter`."""
@@ -47,16 +41,9 @@ class ForkedWorkers:
             ours.close()
             return theirs
         theirs.close()
-        self._hatches[pid] = ours
+        self._hatches.add(pid, ours)
         return None
 
     def bury(self, pid: int) -> None:
         """See `Starter`."""
-        if hatch := self._hatches.pop(pid, None):
-            hatch.close()
-
-
-def await_trial(hatch: socket.socket) -> int | None:
-    """Return the descriptor of a trial's connection, once it comes through the hatch; None if the zygote is gone."""
-    with hatch:
-        return receive_with_descriptor(hatch, 1)[1]
+        self._hatches.close(pid)

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, final
 
 from . import worker
-from .forking import await_trial
+from .hatches import Hatches, await_trial
 from .parcel import Parcel, command
 
 
@@ -31,20 +31,18 @@ class SpareWorkers:
         self._inherited = (*knells, parcel)
         for descriptor in self._inherited:
             os.set_inheritable(descriptor, True)
-        self._hatches: dict[int, socket.socket] = {}
+        self._hatches = Hatches()
 
     @property
     def spares(self) -> AbstractSet[int]:
         """Process ids of those that wait for a trial."""
-        return self._hatches.keys()
+        return self._hatches.pids
 
     def start(self, descriptor: int) -> int:
         """Give the oldest spare that is alive a trial's descriptor; return its process id."""
-        while True:
-            pid = next(iter(self._hatches), None) or self._spawn()
-            with self._hatches.pop(pid) as hatch, contextlib.suppress(BrokenPipeError):
-                socket.send_fds(hatch, [b"."], [descriptor])
-                return pid
+        while (pid := self._hatches.hand_over(descriptor)) is None:
+            self._spawn()
+        return pid
 
     def prepare(self, num_running: int) -> None:
         """Spawn what is missing to one spare for each running worker, at least one."""
@@ -54,8 +52,7 @@ class SpareWorkers:
 
     def bury(self, pid: int) -> None:
         """Forget a spare that has died; it is not replaced before a trial needs it, lest one that cannot live be spawned for ever."""
-        if hatch := self._hatches.pop(pid, None):
-            hatch.close()
+        self._hatches.close(pid)
 
     def _spawn(self) -> int:
         ours, theirs = socket.socketpair()
@@ -63,7 +60,7 @@ class SpareWorkers:
             theirs.set_inheritable(True)
             arguments = command("tuner.execution.spawning", os.getpid(), theirs.fileno(), *self._inherited)
             pid = os.posix_spawn(arguments[0], arguments, os.environ)
-        self._hatches[pid] = ours
+        self._hatches.add(pid, ours)
         return pid
 
 

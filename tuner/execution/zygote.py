@@ -33,7 +33,8 @@ from typing import Any, Final, Protocol, final
 from . import deathwatch, worker
 from .control import Kill, Start, encoded, receive_request
 from .devices import device_in_use
-from .forking import ForkedWorkers, await_trial
+from .forking import ForkedWorkers
+from .hatches import await_trial
 from .parcel import Parcel, command
 from .spawning import SpareWorkers
 
