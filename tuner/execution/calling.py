@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -89,6 +90,14 @@ def _num_positional(function: Callable[..., Any]) -> int:
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     """Return the signature, None for builtins that do not tell theirs."""
+    with contextlib.suppress(TypeError):
+        return _signature_of_hashable(function)
+    return _signature_of_hashable.__wrapped__(function)
+
+
+@functools.lru_cache(maxsize=16)
+def _signature_of_hashable(function: Callable[..., Any]) -> inspect.Signature | None:
+    # What is known before workers are forked need not be found out in each, where it would be a tenth of an empty trial.
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):

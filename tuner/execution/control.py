@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _REQUEST = struct.Struct("!cQ")
+_CLOEXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+"""A plain number: combining flags of the enumeration runs Python code."""
 _START, _KILL = b"s", b"k"
 
 
@@ -80,7 +82,7 @@ def receive_request(control: socket.socket) -> Start | Kill | None:
 def receive_with_descriptor(end: socket.socket, num_bytes: int, flags: int = 0) -> tuple[bytes, int | None]:
     """Return bytes and the descriptor that came with them, closed on exec; `socket.recv_fds` knows neither that nor flags."""
     size = array.array("i").itemsize
-    data, ancillary, _, _ = end.recvmsg(num_bytes, socket.CMSG_SPACE(size), flags | getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    data, ancillary, _, _ = end.recvmsg(num_bytes, socket.CMSG_SPACE(size), flags | _CLOEXEC)
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(content) == size:
             (descriptor,) = array.array("i", content)

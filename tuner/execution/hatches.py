@@ -45,6 +45,11 @@ class Hatches:
         if hatch := self._by_pid.pop(pid, None):
             hatch.close()
 
+    def close_all(self) -> None:
+        """Let go of all of them, in a process that has inherited them."""
+        while self._by_pid:
+            self._by_pid.popitem()[1].close()
+
 
 def await_trial(hatch: socket.socket) -> int | None:
     """Return the descriptor of a trial's connection, once it comes through the hatch; None if the zygote is gone."""

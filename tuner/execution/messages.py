@@ -56,3 +56,7 @@ class Assignment:
     next_checkpoint: int
     seed: int
     sync_checkpoints: bool = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be unpickled by the constructor: what dataclasses do instead runs ten times the code, which a forked worker pays for in pages."""
+        return type(self), tuple(getattr(self, field) for field in self.__slots__)

@@ -89,7 +89,7 @@ def _loaded(parcel: Parcel) -> Callable[[], Any]:
     """Load the trainable; if that fails, so will the trial, once there is one."""
     try:
         trainable = parcel.load()
-        worker.warm_up()
+        worker.warm_up(trainable)
     except BaseException as error:  # noqa: BLE001  (the user's modules may even exit)
         return functools.partial(_fail, error)
     return lambda: trainable

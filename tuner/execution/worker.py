@@ -21,10 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from tuner.storage import strict_json
 from tuner.storage.layout import STDERR, STDOUT
 
 from . import deathwatch
 from .autofill import host
+from .calling import with_config
 from .devices import limit_threads
 from .failures import as_message, describe
 from .session import run_attempt
@@ -65,9 +67,11 @@ def _volunteer_for_oom() -> None:
         os.close(file)
 
 
-def warm_up() -> None:
+def warm_up(trainable: Any) -> None:
     """Do once, after the trainable is loaded, what each worker would otherwise do for itself."""
     host()
+    with_config(trainable, {}, {})
+    strict_json.dumps({})
     for name in _USED_IN_TRIALS:
         getattr(sys.modules["tuner"], name)
     if "numpy" in sys.modules:

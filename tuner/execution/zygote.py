@@ -286,7 +286,7 @@ def _load(parcel: Parcel) -> tuple[Any, str | None]:
     """Return the trainable, and what keeps this process from being forked with it."""
     try:
         trainable = parcel.load()
-        worker.warm_up()
+        worker.warm_up(trainable)
     except BaseException as error:  # noqa: BLE001  (the user's modules may even exit)
         return None, f"it cannot be loaded there ({type(error).__name__}: {error})"
     return trainable, _why_not_fork()
