@@ -13,7 +13,7 @@ from typing import Any
 
 import tuner as tune
 from schedulers import ASHAScheduler
-from schedulers.decisions import Decision
+from tuner.core.counsel import Advice
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.driver import Driver
@@ -45,10 +45,10 @@ class CountingLog:
         self._log = log
         self.num_events = 0
 
-    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
+    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
         """Take in an event."""
         self.num_events += 1
-        self._log.append(event, at_s, decisions)
+        self._log.append(event, at_s, advice)
 
     def flush(self) -> None:
         """Write everything taken in."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeGuard
 
-from schedulers.decisions import Decision
 from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, WorkerCommand
+from tuner.core.counsel import Advice
 from tuner.core.events import CheckpointLost, CheckpointRequested, Event, StopRequested, TurnEnded, WorkerExited
 from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
@@ -25,7 +25,7 @@ from .proposer import Proposer
 class EventLog(Protocol):
     """Where events are written down."""
 
-    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
+    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
         """Take in an event, to be written with the next `flush`."""
 
     def flush(self) -> None:
@@ -115,13 +115,13 @@ class Driver:
     def _fold(self, event: Event) -> None:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(event, at_s)
-        self._log.append(event, at_s, outcome.decisions)
+        self._log.append(event, at_s, outcome.advice)
         self._take(outcome)
 
     def _end_turn(self) -> None:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(TurnEnded(), at_s)
-        self._log.append(TurnEnded(outcome.is_routine), at_s, outcome.decisions)
+        self._log.append(TurnEnded(outcome.is_routine), at_s, outcome.advice)
         if not outcome.is_routine:
             self._log.flush()
         self._take(outcome)

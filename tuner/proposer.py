@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from searchers.searcher import Searcher
 from searchers.space import SearchSpace, constants, experiment_tag, merge
@@ -11,8 +13,13 @@ from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnde
 from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
 from tuner.core.trial import Ending, Failure, Trial
+from tuner.errors import StorageError
+from tuner.storage import strict_json
 
 Answer = TrialSuggested | SuggestionPostponed | SearchEnded
+
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Where an object lay in memory, which its ``repr`` may tell, differs from process to process."""
 
 
 class Proposer:
@@ -22,6 +29,9 @@ class Proposer:
         searcher: The searcher, with its search properties set.
         space: The search space; its constants complete what the searcher proposes.
         request_for: Returns the resource request of a trial with a given configuration; may be the user's code and raise.
+
+    Attributes:
+        disowned: Trials whose recorded configuration is not the one that the searcher proposes for them now; it hears nothing of them.
     """
 
     def __init__(
@@ -32,6 +42,7 @@ class Proposer:
         self._constants = constants(space)
         self._request_for = request_for
         self._num_suggested = 0
+        self.disowned: set[str] = set()
 
     def ask(self, trial_ids: list[str]) -> list[Answer]:
         """Return one answer for each id; once the searcher has nothing to propose it is not asked again for the rest."""
@@ -43,8 +54,33 @@ class Proposer:
                 answers.append(self._ask_once(trial_id))
         return answers
 
+    def relive(self, recorded: Answer) -> Answer:
+        """Let the searcher give an answer again, and return what counts: the recorded one.
+
+        Its own configuration is preferred where both say the same, since it holds the objects that JSON could only describe. Where it
+        proposes something else now, the result of the recorded configuration would mislead it, so it is told that its own has failed.
+
+        Raises:
+            StorageError: If the recorded configuration holds objects that the searcher does not propose again.
+        """
+        if isinstance(recorded, SearchEnded):
+            return recorded
+        num_before = self._num_suggested
+        answer = self._ask_once(recorded.trial_id)
+        self._num_suggested = num_before + isinstance(recorded, TrialSuggested)
+        if isinstance(recorded, TrialSuggested) and isinstance(answer, TrialSuggested) and _text(answer.config) == _text(recorded.config):
+            return replace(recorded, config=answer.config)
+        if isinstance(answer, TrialSuggested):
+            self._searcher.on_trial_complete(recorded.trial_id, error=True)
+        if isinstance(recorded, TrialSuggested):
+            self.disowned.add(recorded.trial_id)
+            _check_is_whole(recorded)
+        return recorded
+
     def tell(self, notice: Notice) -> None:
         """Let the searcher hear of a notice that concerns it."""
+        if notice.trial.trial_id in self.disowned:
+            return
         match notice:
             case ResultRecorded(trial, _, flat):
                 self._searcher.on_trial_result(trial.trial_id, flat)
@@ -72,3 +108,27 @@ class Proposer:
 
 def _last_flat(trial: Trial) -> Mapping[str, Any] | None:
     return flatten(trial.last_result) if trial.last_result else None
+
+
+def _check_is_whole(suggested: TrialSuggested) -> None:
+    if _has_opaque(suggested.config):
+        raise StorageError(
+            f"the configuration of trial {suggested.trial_id} holds objects that were not stored, and the searcher proposes another now; "
+            "restore with the param_space and the searcher that the experiment was run with"
+        )
+
+
+def _text(config: object) -> str:
+    return _ADDRESS.sub("", strict_json.dumps(config, strict_json.opaque))
+
+
+def _has_opaque(value: object) -> bool:
+    match value:
+        case strict_json.Opaque():
+            return True
+        case dict():
+            return any(map(_has_opaque, value.values()))
+        case list():
+            return any(map(_has_opaque, value))
+        case _:
+            return False

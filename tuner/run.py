@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from schedulers.decisions import Decision
 from tuner.analysis.rows import JournalRows
 from tuner.core.commands import StartWorker
+from tuner.core.counsel import Advice
 from tuner.core.events import DriverRestarted, Event, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
@@ -87,7 +87,7 @@ class JournalLog:
         self._cleaner = cleaner
         self._routine_end_s: float | None = None
 
-    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
+    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
         """Take in an event, to be written with the next `flush`.
 
         Of a turn that ended in routine only the next record tells, which saves half of the records.
@@ -96,7 +96,7 @@ class JournalLog:
             if self._routine_end_s is None:  # of several in a row the first is the one that answered
                 self._routine_end_s = at_s
             return
-        body = records.encode(event, at_s, decisions)
+        body = records.encode(event, at_s, advice)
         if self._routine_end_s is not None:
             body[records.ROUTINE_END] = self._routine_end_s
             self._routine_end_s = None

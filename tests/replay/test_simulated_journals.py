@@ -81,9 +81,9 @@ def test_every_event_leads_to_the_same_when_it_is_read_back(original):
     planned, result, first = original
     second = again(planned)
     for entry in result.history:
-        line = strict_json.dumps(records.encode(entry.event, entry.at_s, entry.decisions))
-        event, at_s, decisions = records.decode(strict_json.loads(line))
-        assert repr(tuple(second.handle(event, at_s).decisions)) == repr(decisions) == repr(tuple(entry.decisions))
+        line = strict_json.dumps(records.encode(entry.event, entry.at_s, entry.advice))
+        event, at_s, advice = records.decode(strict_json.loads(line))
+        assert repr(tuple(second.handle(event, at_s).advice)) == repr(advice) == repr(tuple(entry.advice))
     assert second.told == first.told
     assert portrait(second) == portrait(first)
 
@@ -93,7 +93,7 @@ def test_routine_turns_need_no_record_of_their_own(original):
     journal = Lines()
     log = JournalLog(journal, journal)
     for entry in result.history:
-        log.append(entry.event, entry.at_s, entry.decisions)
+        log.append(entry.event, entry.at_s, entry.advice)
     second = again(planned)
     for line in journal.lines:
         body = strict_json.loads(line)
@@ -101,8 +101,8 @@ def test_routine_turns_need_no_record_of_their_own(original):
             outcome = second.handle(TurnEnded(), routine_end_s)
             assert all(isinstance(command, AnswerReport) for command in outcome.commands)
             assert not outcome.notices
-        event, at_s, decisions = records.decode(body)
-        assert repr(tuple(second.handle(event, at_s).decisions)) == repr(decisions)
+        event, at_s, advice = records.decode(body)
+        assert repr(tuple(second.handle(event, at_s).advice)) == repr(advice)
     assert second.commands == first.commands
     assert portrait(second) == portrait(first)
     assert second.is_finished

@@ -18,10 +18,11 @@ from schedulers.scheduler import Scheduler
 
 from . import commands as cmd
 from . import events as ev
+from .counsel import Advice, Counsel
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_move, move_worker
-from .patience import Patience, TimeLimits
+from .patience import Patience
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
 from .roster import Roster
 from .search_desk import SearchDesk
@@ -37,6 +38,7 @@ class Experiment:
         settings: What was declared.
         roster: Every trial and where it stands; read-only to others.
         best: The best result so far.
+        counsel: Scheduler and stopper, and what they have said.
         stall: Why the experiment ended with work left undone; empty where it did not.
     """
 
@@ -44,8 +46,7 @@ class Experiment:
         """Create an experiment without trials."""
         self.roster = Roster(settings.capacity, settings.max_concurrent)
         self.best = Leaderboard(settings.metric, settings.mode)
-        self._scheduler = scheduler
-        self._stopper = stopper
+        self.counsel = Counsel(scheduler, stopper)
         self._desk = SearchDesk(settings.max_trials)
         self._waiting: dict[str, Report] = {}
         self._now_s = 0.0
@@ -61,7 +62,7 @@ class Experiment:
         self._keeper = CheckpointKeeper(settings.checkpoints)
         self._desk.resume(settings.max_trials)
         self._patience = Patience(settings.report_timeout_s, settings.stop_grace_s)
-        self._limits = TimeLimits(settings.time_budget_s, self._stopper)
+        self.counsel.time_budget_s = settings.time_budget_s
         self._typical_request = settings.default_request
         self._stopping: Intention | None = None
         self._is_unsettled = True
@@ -83,7 +84,7 @@ class Experiment:
 
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due even if nothing happens; None if there is no such time."""
-        limits = (self._patience.next_s, None if self.is_stopping else self._limits.next_s)
+        limits = (self._patience.next_s, None if self.is_stopping else self.counsel.next_s)
         return min((due_s for due_s in limits if due_s is not None), default=None)
 
     def check(self) -> None:
@@ -93,12 +94,13 @@ class Experiment:
         assert set(self._waiting) <= waiting, "an answer owed to nobody"
         assert self._desk.num_outstanding >= 0, "more suggestions than were asked for"
 
-    def handle(self, event: ev.Event, at_s: float) -> cmd.Outcome:
+    def handle(self, event: ev.Event, at_s: float, recorded: Sequence[Advice] | None = None) -> cmd.Outcome:
         """Fold one event into the state.
 
         Args:
             event: What happened.
             at_s: When, in seconds of experiment time; never earlier than the event before.
+            recorded: What was decided on it, if that has been decided already; None to ask.
 
         Returns:
             What follows from it.
@@ -108,11 +110,12 @@ class Experiment:
         """
         self._now_s = at_s
         self._is_routine = False
+        self.counsel.begin(recorded)
         # What trials report frees no slot and makes none ready, unless something is decided on it.
         self._is_unsettled |= not isinstance(event, ev.ResultReported | ev.TurnEnded)
         self._dispatch(event)
         out, self._out = self._out, cmd.Outbox()
-        return out.outcome(is_routine=self._is_routine)
+        return out.outcome(self.counsel.given, is_routine=self._is_routine)
 
     def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each kind of event)
         match event:
@@ -149,7 +152,7 @@ class Experiment:
         trial = Trial(event.trial_id, event.config, event.resources, event.experiment_tag)
         self.roster.add(trial)
         self._out.notices.append(cmd.TrialAdded(trial))
-        self._apply(self._scheduler.on_trial_add(trial))
+        self._apply(self.counsel.on_trial_add(trial))
         if trial.is_finished:
             return
         if failure := event.failure or self.roster.misfit(trial):
@@ -191,12 +194,10 @@ class Experiment:
 
     def _judge(self, report: Report) -> None:
         trial, flat = report.trial, report.flat
-        iteration = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)}
         if flat.get(DONE) is True:
-            self._intend(trial, Intention(Verdict.STOP, Ending.COMPLETED, Reason("trainable.done", iteration)))
-        if self._stopper(trial.trial_id, report.result):
-            self._intend(trial, Intention(Verdict.STOP, Ending.COMPLETED, Reason("stop", iteration)))
-        self._apply(self._scheduler.on_trial_result(trial, flat))
+            reason = Reason("trainable.done", {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)})
+            self._intend(trial, Intention(Verdict.STOP, Ending.COMPLETED, reason))
+        self._apply(self.counsel.on_trial_result(trial, report.result, flat))
 
     def _on_saved(self, event: ev.CheckpointSaved | ev.CheckpointFailed) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.SAVED)
@@ -271,7 +272,7 @@ class Experiment:
         self.roster.fail(trial)
         self._desk.hear()
         self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False))
-        self._apply(self._scheduler.on_trial_error(trial))
+        self._apply(self.counsel.on_trial_error(trial))
         if self.settings.fail_fast:
             self._stop_all(Ending.INTERRUPTED, Reason("fail_fast"))
 
@@ -279,12 +280,11 @@ class Experiment:
         self.roster.end(trial, ending, reason)
         self._desk.hear()
         self._out.notices.append(cmd.TrialEnded(trial))
-        self._apply(self._scheduler.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
+        self._apply(self.counsel.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
 
     def _apply(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             trial = self.roster[decision.trial_id]
-            self._out.decisions.append(decision)
             self._is_unsettled = True
             match decision:
                 case Stop():
@@ -334,11 +334,11 @@ class Experiment:
             self._wake_paused()
             self._ask()
             self._conclude()
-        is_all = len(goes_on) == len(self._out.commands) and not self._out.notices and not self._out.decisions
+        is_all = len(goes_on) == len(self._out.commands) and not self._out.notices and not self.counsel.given
         self._is_routine = is_all and all(goes_on) and self.is_stopping == was_stopping and not self.is_finished
 
     def _look_at_the_clock(self) -> None:
-        if not self._stopping and (reason := self._limits.reason_to_stop(self._now_s)):
+        if not self._stopping and (reason := self.counsel.reason_to_end(self._now_s)):
             self._stop_all(Ending.STOPPED_EARLY, reason)
         for trial_id, why in self._patience.exhausted(self._now_s):
             trial = self.roster.live[trial_id]
@@ -375,7 +375,7 @@ class Experiment:
         roster = self.roster
         while roster.paused and not roster.ready and (num_free := self.roster.num_free_slots(self._typical_request)) > 0:
             num_before = len(roster.paused)
-            self._apply(self._scheduler.on_idle(tuple(roster.paused.values()), num_free))
+            self._apply(self.counsel.on_idle(tuple(roster.paused.values()), num_free))
             self._start_ready()
             if len(roster.paused) == num_before:
                 break
