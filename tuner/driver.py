@@ -44,6 +44,8 @@ class Driver:
         delete_checkpoint: Deletes a trial's superseded checkpoint.
         find_damage: Returns what is wrong with a trial's checkpoint, empty for nothing; asked before a worker starts from one. None
             trusts them all.
+        at_rest: Called in each turn with the experiment's running time, when all that has happened is written down and told, and nothing
+            yet done about it: the moment for a snapshot. None for nobody.
         elapsed_s: Running time of earlier sessions.
         tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
             to wait for events and deadlines only.
@@ -59,6 +61,7 @@ class Driver:
         delete_checkpoint: Callable[[str, CheckpointRecord], None],
         *,
         find_damage: Callable[[str, CheckpointRecord], str] | None = None,
+        at_rest: Callable[[float], None] | None = None,
         elapsed_s: float = 0.0,
         tick_s: float | None = 1.0,
     ) -> None:
@@ -69,6 +72,7 @@ class Driver:
         self._observers = observers
         self._delete_checkpoint = delete_checkpoint
         self._find_damage = find_damage
+        self._at_rest = at_rest
         self._tick_s = tick_s
         self._origin_s = executor.clock() - elapsed_s
         self._commands: list[Command] = []
@@ -109,6 +113,8 @@ class Driver:
         self._tell()
         self._end_turn()
         self._tell()
+        if self._at_rest:
+            self._at_rest(self.elapsed_s)
         self._act()
         self._observers.end_turn()
 

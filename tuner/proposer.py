@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from searchers.searcher import Searcher
 from searchers.space import SearchSpace, constants, experiment_tag, merge
@@ -17,9 +16,6 @@ from tuner.errors import StorageError
 from tuner.storage import strict_json
 
 Answer = TrialSuggested | SuggestionPostponed | SearchEnded
-
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Where an object lay in memory, which its ``repr`` may tell, differs from process to process."""
 
 
 class Proposer:
@@ -77,6 +73,21 @@ class Proposer:
             _check_is_whole(recorded)
         return recorded
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether `state_dict` tells all that has become of the searcher."""
+        return self._searcher.keeps_state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the searcher's state and that of its desk, as JSON values."""
+        return {"searcher": self._searcher.state_dict(), "num_suggested": self._num_suggested, "disowned": sorted(self.disowned)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._searcher.load_state_dict(state["searcher"])
+        self._num_suggested = state["num_suggested"]
+        self.disowned = set(state["disowned"])
+
     def tell(self, notice: Notice) -> None:
         """Let the searcher hear of a notice that concerns it."""
         if notice.trial.trial_id in self.disowned:
@@ -119,7 +130,7 @@ def _check_is_whole(suggested: TrialSuggested) -> None:
 
 
 def _text(config: object) -> str:
-    return _ADDRESS.sub("", strict_json.dumps(config, strict_json.opaque))
+    return strict_json.without_addresses(strict_json.dumps(config, strict_json.opaque))
 
 
 def _has_opaque(value: object) -> bool:

@@ -162,7 +162,13 @@ def _grid(plan: Plan, finished: Finished) -> ResultGrid:
     mode: Any = plan.mode
     retention = plan.checkpoint.policy(is_class=is_class_trainable(plan.trainable)).retention
     return ResultGrid(
-        finished.trials, os.fspath(finished.directory), JournalRows(finished.directory), plan.metric, mode, retention=retention
+        finished.trials,
+        os.fspath(finished.directory),
+        JournalRows(finished.directory),
+        plan.metric,
+        mode,
+        retention=retention,
+        persistence=finished.persistence,
     )
 
 

@@ -10,8 +10,8 @@ be done. Between the two, observers have been told the notices and may have adde
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import assert_never
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, assert_never
 
 from schedulers.decisions import Decision, Pause, Reason, Resume, Save, Stop
 from schedulers.scheduler import Scheduler
@@ -22,6 +22,7 @@ from .counsel import Advice, Counsel
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_move, move_worker
+from .memory import intention_fields, intention_from
 from .patience import Patience
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
 from .roster import Roster
@@ -93,6 +94,33 @@ class Experiment:
         waiting = {trial_id for trial_id, trial in self.roster.live.items() if trial.worker is WorkerState.WAITING}
         assert set(self._waiting) <= waiting, "an answer owed to nobody"
         assert self._desk.num_outstanding >= 0, "more suggestions than were asked for"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the end of a turn as JSON values, without that of the trials, scheduler and stopper."""
+        assert not self._waiting, "a turn is under way"
+        return {
+            "settings": self.settings.as_fields(),
+            "roster": self.roster.state_dict(),
+            "best": self.best.state_dict(),
+            "desk": self._desk.state_dict(),
+            "patience": self._patience.state_dict(),
+            "typical_request": dict(self._typical_request),
+            "stopping": intention_fields(self._stopping),
+            "is_unsettled": self._is_unsettled,
+            "stall": self.stall,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
+        """Take back all trials, in their order, and what `state_dict` returned; the experiment is new."""
+        self._begin_session(ExperimentSettings.from_fields(state["settings"]))
+        self.roster.load_state_dict(state["roster"], trials)
+        self.best.load_state_dict(state["best"], self.roster.__getitem__)
+        self._desk.load_state_dict(state["desk"])
+        self._patience.load_state_dict(state["patience"])
+        self._typical_request = state["typical_request"]
+        self._stopping = intention_from(state["stopping"])
+        self._is_unsettled = state["is_unsettled"]
+        self.stall = state["stall"]
 
     def handle(self, event: ev.Event, at_s: float, recorded: Sequence[Advice] | None = None) -> cmd.Outcome:
         """Fold one event into the state.

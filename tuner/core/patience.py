@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from .deadlines import Deadlines
 
 
@@ -46,6 +49,16 @@ class Patience:
     def exhausted(self, now_s: float) -> list[tuple[str, str]]:
         """Return the workers whose time is over, each with the reason to kill it."""
         return [(trial_id, self._reason(trial_id)) for trial_id in self._deadlines.take_due(now_s)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the deadlines as JSON values."""
+        return {"due": self._deadlines.due, "leaving": sorted(self._leaving)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._leaving = set(state["leaving"])
+        for trial_id, due_s in state["due"].items():
+            self._deadlines.set(trial_id, due_s)
 
     def _reason(self, trial_id: str) -> str:
         if trial_id in self._leaving:

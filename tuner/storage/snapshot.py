@@ -60,12 +60,17 @@ def write(
     Raises:
         StorageError: If it cannot be written; the older ones are untouched then.
     """
+    return write_text(experiment, strict_json.dumps(dict(state), strict_json.opaque), last_sequence, sync=sync, disk=disk)
+
+
+def write_text(experiment: str | os.PathLike[str], state: str, last_sequence: int, *, sync: bool = True, disk: Disk = LOCAL_DISK) -> Path:
+    """Write a snapshot whose state is JSON text already; see `write`."""
     directory = Path(experiment) / layout.SNAPSHOT
     path = directory / f"{last_sequence:020d}.json"
-    body = {"format": FORMAT, "last_sequence": last_sequence, "state": dict(state)}
+    body = f'{{"format":{FORMAT},"last_sequence":{last_sequence},"state":{state}}}'
     try:
         disk.make_directory(directory)
-        atomic.write_text(path, strict_json.seal(body, default=strict_json.opaque), sync=sync, disk=disk)
+        atomic.write_text(path, strict_json.seal_text(body), sync=sync, disk=disk)
         older = _paths(directory, disk)[NUM_KEPT:]
     except OSError as cause:
         raise StorageError(f"no snapshot can be written in {directory}: {cause}") from cause
