@@ -67,6 +67,7 @@ class JournalLog:
         self.journal.flush()
         self._cleaner.release()
         if self._accountant:
+            self._accountant.look()
             self._accountant.take_pause(self.journal.statistics.driver_s - spent_s, is_counted=False)
 
     def _costs(self) -> Costs:

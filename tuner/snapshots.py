@@ -29,6 +29,8 @@ from .proposer import Proposer
 _PERIOD: Final = "TUNE_GLOBAL_CHECKPOINT_S"
 _MIN_RECORDS: Final = 1_000
 """Fewer records than this are replayed faster than a snapshot is written."""
+_MANY_RECORDS: Final = 20_000
+"""As many as are replayed in about a second: a snapshot is worth taking before its time has come."""
 _MAX_ENCODED_AT_ONCE: Final = 1_000
 _OPAQUE: Final = '{"$object":'
 _SEGMENT_BYTES: Final = 4 << 20
@@ -119,10 +121,12 @@ class Snapshots:
 
     def at_rest(self, elapsed_s: float) -> None:
         """Take a snapshot if one is due; called when all that was folded has been written and told, and nothing yet been done about it."""
-        self._accountant.look()
-        if self._is_off or not self._clock.is_due(time.perf_counter()):
+        num_records = self._journal.last_sequence - self._last_sequence
+        if self._is_off or num_records < self._min_records:
             return
-        if self._journal.last_sequence - self._last_sequence >= self._min_records and not self._is_writing():
+        now_s = time.perf_counter()
+        is_due = self._clock.is_due(now_s) or (num_records >= _MANY_RECORDS and self._clock.is_affordable(now_s))
+        if is_due and not self._is_writing():
             self._take(elapsed_s, is_last=False)
 
     def close(self, elapsed_s: float) -> None:

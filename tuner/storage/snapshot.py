@@ -150,6 +150,10 @@ class SnapshotClock:
         """Return whether a save is due."""
         return now_s >= self.due_s
 
+    def is_affordable(self, now_s: float) -> bool:
+        """Return whether a save would stay within the share, due or not; never where the period is fixed."""
+        return self._fixed_period_s is None and now_s >= self._paid_off_s
+
     def saved(self, started_s: float, ended_s: float) -> None:
         """Take note of a save, due or forced.
 
