@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from .declaration import Declared
+
 MODES = ("min", "max")
 
 
-class Searcher(ABC):
+class Searcher(Declared, ABC):
     """Proposes configurations and learns from results.
 
     A searcher is asked by one thread only and draws all chance from the seed it is given. Per trial it sees `suggest`, then any

@@ -11,10 +11,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from searchers.declaration import Declared
+
 from .result import flatten
 
 
-class Stopper(ABC):
+class Stopper(Declared, ABC):
     """Decides when trials have trained enough.
 
     A stopper reads no clock: it is told the experiment's running time, so that it decides alike in a real run, in a simulated one, and
