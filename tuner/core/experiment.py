@@ -238,11 +238,11 @@ class Experiment:
             self._leave(trial, ev.Outcome.LOST)
         self._begin_session(event.settings)
         for trial in self.roster.trials:
-            is_interrupted = trial.ending is Ending.INTERRUPTED
-            if (is_interrupted and event.resume_unfinished) or (trial.status is Status.ERROR and event.resume_errored):
-                self.roster.revive(trial)
-            elif not trial.is_finished and not event.resume_unfinished:
-                self._end(trial, Ending.INTERRUPTED, Reason("restore.resume_unfinished"))
+            if (treatment := event.treatment_of(trial)) is ev.ResumeType.RESTART:
+                self.best.forget(trial)
+            self._out.delete(trial, self.roster.take_up(trial, treatment))
+            if treatment is ev.ResumeType.SKIP and not trial.is_finished:
+                self._end(trial, Ending.INTERRUPTED, Reason("restore.skip"))
             if not trial.is_finished and (failure := self.roster.misfit(trial)):
                 trial.failures.append(failure)
                 self._give_up(trial)
@@ -339,7 +339,7 @@ class Experiment:
 
     def _look_at_the_clock(self) -> None:
         if not self._stopping and (reason := self._limits.reason_to_stop(self._now_s)):
-            self._stop_all(Ending.STOPPED_EARLY, reason)
+            self._stop_all(self._limits.ending_for(reason), reason)
         for trial_id, why in self._patience.exhausted(self._now_s):
             trial = self.roster.live[trial_id]
             move_worker(trial, WorkerMove.KILL)

@@ -6,6 +6,9 @@ from schedulers.decisions import Reason
 
 from .deadlines import Deadlines
 from .stoppers import Stopper
+from .trial import Ending
+
+_TIME_BUDGET = "time_budget"
 
 
 class Patience:
@@ -77,5 +80,10 @@ class TimeLimits:
         """Return why the experiment is to end now; None if it is not."""
         self._stopper.on_tick(now_s)
         if self._budget_s is not None and now_s >= self._budget_s:
-            return Reason("time_budget", {"budget_s": self._budget_s, "elapsed_s": now_s})
+            return Reason(_TIME_BUDGET, {"budget_s": self._budget_s, "elapsed_s": now_s})
         return Reason("stopper.stop_all") if self._stopper.stop_all() else None
+
+    @staticmethod
+    def ending_for(reason: Reason) -> Ending:
+        """Return what it means to a trial to be ended for this: more time may be given later, a stop criterion has decided."""
+        return Ending.INTERRUPTED if reason.rule == _TIME_BUDGET else Ending.STOPPED_EARLY
