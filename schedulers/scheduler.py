@@ -102,7 +102,7 @@ class Scheduler(Declared, ABC):
         """Return what cannot be rebuilt from the facts alone, as JSON values."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  (optional hook)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
 
     def debug_string(self) -> str:

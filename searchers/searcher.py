@@ -62,12 +62,10 @@ class Searcher(Declared, ABC):
         """
         return None if num_samples < 0 else num_samples
 
-    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:  # noqa: B027  (optional hook)
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Learn an intermediate result, flattened to ``"a/b"``."""
 
-    def on_trial_complete(  # noqa: B027  (optional hook)
-        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False
-    ) -> None:
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Learn how a trial ended.
 
         Args:
@@ -81,5 +79,5 @@ class Searcher(Declared, ABC):
         """Return what replaying suggestions and results cannot rebuild, as JSON values."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  (optional hook)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""

@@ -124,7 +124,7 @@ class Roster:
         self.requeue(trial, TrialMove.REVIVE)
 
     def take_up(self, trial: Trial, treatment: ResumeType) -> list[CheckpointRecord]:
-        """Let the trial, which has no worker, go on or begin anew where that is wanted, and return the checkpoints that do not count now."""
+        """Let the trial, which has no worker, go on or begin anew if that is wanted, and return the checkpoints that do not count now."""
         if treatment is ResumeType.RESTART:
             return self._restart(trial)
         if treatment is ResumeType.RESUME and trial.is_finished:

@@ -36,7 +36,7 @@ class Stopper(Declared, ABC):
         """Running time in seconds at which `stop_all` is worth asking even if nothing else happens; None for no such time."""
         return None
 
-    def on_tick(self, elapsed_s: float) -> None:  # noqa: B027  (optional hook)
+    def on_tick(self, elapsed_s: float) -> None:
         """Learn the experiment's running time in seconds, sessions before a restore included; called before each `stop_all`."""
 
 
