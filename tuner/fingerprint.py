@@ -28,9 +28,8 @@ def fingerprint(trainable: Any, name: str) -> dict[str, str | None]:
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield how one fingerprint differs from another; a module counts for nothing, since a script is another one each time."""
-    for field in ("name", "qualname"):
-        if then.get(field) != now[field]:
-            yield f"trainable's {field}: {then.get(field)} -> {now[field]}"
+    if then.get("qualname") != now["qualname"]:
+        yield f"trainable: {then.get('qualname')} -> {now['qualname']}"
     old, new = then.get("source_sha256"), now["source_sha256"]
     if old and new and old != new:
         yield f"trainable's source (SHA-256): {str(old)[:_NUM_SHOWN]} -> {str(new)[:_NUM_SHOWN]}"
