@@ -8,13 +8,12 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.analysis.persistence import Persistence
-from tuner.analysis.rows import JournalRows
+from tuner.analysis.rows import JournalRows, superseded_attempts
 from tuner.core.commands import StartWorker
-from tuner.core.events import DriverRestarted
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
@@ -32,14 +31,15 @@ from tuner.storage.lock import ExperimentLock
 from tuner.storage.store import CheckpointStore
 
 from .accounting import Accountant, Costs
-from .config import RunConfig, TuneConfig
-from .directory import write_declaration
+from .config import ResumeConfig
+from .directory import Record, rewrite_declaration, write_declaration
 from .driver import Driver
 from .interrupts import Interrupts
 from .journaling import JournalLog
 from .observers import Observers
 from .plan import Plan, derived_seed
 from .rebuild import Rebuilt, rebuild
+from .restoration import restore_line
 from .snapshots import Snapshots, usable
 
 _SHUTDOWN_S = 10.0
@@ -68,18 +68,19 @@ class Resumption:
     """How to continue an experiment.
 
     Attributes:
-        settings: The settings it was declared with.
-        resume_unfinished: Whether trials that were not over go on.
-        resume_errored: Whether failed trials are tried again.
+        record: What its directory tells.
+        resume: What becomes of its trials.
+        changes: What is declared otherwise now, a line each.
     """
 
-    settings: ExperimentSettings
-    resume_unfinished: bool = True
-    resume_errored: bool = False
+    record: Record
+    resume: ResumeConfig = field(default_factory=ResumeConfig)
+    changes: Sequence[str] = ()
 
-    def event(self, settings: ExperimentSettings) -> DriverRestarted:
-        """Return the event with which the new driver, and what holds for it, enters the journal."""
-        return DriverRestarted(settings, self.resume_unfinished, self.resume_errored)
+    @property
+    def settings(self) -> ExperimentSettings:
+        """The settings with which it began."""
+        return self.record.settings
 
 
 class Assigner:
@@ -150,6 +151,8 @@ class Run:
             tail = START
             write_declaration(plan, settings, directory)
             rebuilt = rebuild(plan, directory, settings, None)
+        if self._resumption:
+            rewrite_declaration(plan, self._resumption.record, directory)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
             stage = _Stage(rebuilt, executor, settings, journal, cleaner)
             return self._drive(stage, CheckpointStore(directory, cleaner))
@@ -177,7 +180,8 @@ class Run:
             at_rest=snapshots.at_rest,
             elapsed_s=stage.rebuilt.past.elapsed_s,
         )
-        first = [self._resumption.event(settings)] if self._resumption else []
+        first = [self._resumption.resume.event(settings)] if self._resumption else []
+        num_started = sum(trial.attempt for trial in experiment.trials)
         try:
             with rare_garbage_collection(), Interrupts(driver.request_stop) as interrupts:
                 observers.begin_experiment(
@@ -187,6 +191,7 @@ class Run:
                     mode=settings.mode,
                     space=plan.space,
                 )
+                self._tell_changes()
                 self._mend_logs(stage.rebuilt)
                 driver.run(first)
             snapshots.close(driver.elapsed_s)
@@ -198,15 +203,21 @@ class Run:
             console.close()
         if experiment.stall:
             _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
+        if self._resumption and num_started == sum(trial.attempt for trial in experiment.trials):
+            console.print_notice("nothing was left to run; to go on, restore with a larger num_samples or a resume_config")
         if interrupts.received:
             console.print_notice(f"interrupted by {interrupts.received.name}; continue with\n    {restore_line(directory, plan)}")
         account = accountant.report()
         _log.info("%s", account)
         return Finished(directory, experiment.trials, interrupts.received, account)
 
+    def _tell_changes(self) -> None:
+        for change in self._resumption.changes if self._resumption else ():
+            _log.warning("declared otherwise than when the experiment was last run: %s", change)
+
     def _mend_logs(self, rebuilt: Rebuilt) -> None:
         """Write the log files anew whose last rows a killed driver may have left out; the journal has them all."""
-        rows = JournalRows(self._directory)
+        rows = JournalRows(self._directory, superseded_attempts(rebuilt.state.experiment.trials))
         for logger in self._callbacks:
             if isinstance(logger, TrialFileLogger):
                 for trial_id in rebuilt.past.recent:
@@ -281,13 +292,6 @@ def rare_garbage_collection() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
-
-
-def restore_line(directory: Path, plan: Plan) -> str:
-    """Return the line of Python that continues an experiment; what was given to the `Tuner` is given again."""
-    given = {"param_space": plan.space, "tune_config": plan.tune != TuneConfig(), "run_config": plan.run != RunConfig()}
-    again = "".join(f", {name}={name}" for name, is_given in given.items() if is_given)
-    return f"Tuner.restore({os.fspath(directory)!r}, {plan.name}{again}).fit()"
 
 
 def _make_executor(plan: Plan, directory: Path) -> Executor:

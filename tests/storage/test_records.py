@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schedulers.decisions import Decision, Number, Reason
 from tuner.core.counsel import Advice, StopAll
-from tuner.core.events import Event, Outcome, TurnEnded
+from tuner.core.events import Event, Outcome, ResumeType, TurnEnded
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
@@ -36,6 +36,7 @@ BY_TYPE = {
     int | None: st.none() | st.integers(),
     str | None: st.none() | st.text(max_size=8),
     Outcome: st.sampled_from(Outcome),
+    ResumeType: st.sampled_from(ResumeType),
     Mapping[str, typing.Any]: mappings(JSON),
     Mapping[str, float]: mappings(FLOATS),
     Mapping[str, int]: mappings(st.integers()),

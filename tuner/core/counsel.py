@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 from schedulers.decisions import Decision, Reason, Stop
 from schedulers.scheduler import Scheduler
 
 from .result import TRAINING_ITERATION
 from .stoppers import Stopper
-from .trial import Trial
+from .trial import Ending, Trial
+
+_TIME_BUDGET: Final = "time_budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Counsel:
     def _ends(self, now_s: float) -> Iterable[StopAll]:
         self.stopper.on_tick(now_s)
         if self.time_budget_s is not None and now_s >= self.time_budget_s:
-            return (StopAll(Reason("time_budget", {"budget_s": self.time_budget_s, "elapsed_s": now_s})),)
+            return (StopAll(Reason(_TIME_BUDGET, {"budget_s": self.time_budget_s, "elapsed_s": now_s})),)
         return (StopAll(Reason("stopper.stop_all")),) if self.stopper.stop_all() else ()
 
     def _decided(self, said: Iterable[Decision]) -> list[Decision]:
@@ -133,6 +135,11 @@ class Counsel:
         recorded = tuple(advice.decision for advice in self._recorded or () if advice.question == question)
         self.num_changes_of_mind += [_gist(decision) for decision in recorded] != [_gist(decision) for decision in now]
         return recorded
+
+
+def ending_for(reason: Reason) -> Ending:
+    """Return what it means to a trial to be ended for this: more time may be given later, a stop criterion has decided."""
+    return Ending.INTERRUPTED if reason.rule == _TIME_BUDGET else Ending.STOPPED_EARLY
 
 
 def _gist(decision: Decision | StopAll) -> tuple[object, ...]:

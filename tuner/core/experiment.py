@@ -18,7 +18,7 @@ from schedulers.scheduler import Scheduler
 
 from . import commands as cmd
 from . import events as ev
-from .counsel import Advice, Counsel
+from .counsel import Advice, Counsel, ending_for
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_move, move_worker
@@ -267,11 +267,11 @@ class Experiment:
             self._leave(trial, ev.Outcome.LOST)
         self._begin_session(event.settings)
         for trial in self.roster.trials:
-            is_interrupted = trial.ending is Ending.INTERRUPTED
-            if (is_interrupted and event.resume_unfinished) or (trial.status is Status.ERROR and event.resume_errored):
-                self.roster.revive(trial)
-            elif not trial.is_finished and not event.resume_unfinished:
-                self._end(trial, Ending.INTERRUPTED, Reason("restore.resume_unfinished"))
+            if (treatment := event.treatment_of(trial)) is ev.ResumeType.RESTART:
+                self.best.forget(trial)
+            self._out.delete(trial, self.roster.take_up(trial, treatment))
+            if treatment is ev.ResumeType.SKIP and not trial.is_finished:
+                self._end(trial, Ending.INTERRUPTED, Reason("restore.skip"))
             if not trial.is_finished and (failure := self.roster.misfit(trial)):
                 trial.failures.append(failure)
                 self._give_up(trial)
@@ -366,8 +366,8 @@ class Experiment:
         self._is_routine = is_all and all(goes_on) and self.is_stopping == was_stopping and not self.is_finished
 
     def _look_at_the_clock(self) -> None:
-        if not self._stopping and (reason := self.counsel.reason_to_end(self._now_s)):
-            self._stop_all(Ending.STOPPED_EARLY, reason)
+        if not self._stopping and (said := self.counsel.reason_to_end(self._now_s)):
+            self._stop_all(ending_for(said), said)
         for trial_id, why in self._patience.exhausted(self._now_s):
             trial = self.roster.live[trial_id]
             move_worker(trial, WorkerMove.KILL)

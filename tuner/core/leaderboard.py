@@ -63,6 +63,13 @@ class Leaderboard:
             self.trial, self.value, self.result = trial, float(value), flat
         self._rank(trial, cost)
 
+    def forget(self, trial: Trial) -> None:
+        """Take a trial off the board whose results no longer count; of the one that leads then only the metric is known."""
+        self._leaders = [(cost, leader) for cost, leader in self._leaders if leader is not trial]
+        if self.trial is trial:
+            cost, self.trial = self._leaders[0] if self._leaders else (math.nan, None)
+            self.value, self.result = self._sign * cost, {}
+
     def _rank(self, trial: Trial, cost: float) -> None:
         # A trial's best value only ever improves, so the few best can be kept without looking at the others again.
         if len(self._leaders) == _NUM_LEADERS and cost >= self._leaders[-1][0]:

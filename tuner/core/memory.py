@@ -38,6 +38,7 @@ def trial_fields(trial: Trial) -> Fields:
         "leased": sorted(trial.leased),
         "next_checkpoint": trial.next_checkpoint,
         "resumed_iteration": trial.resumed_iteration,
+        "superseded_attempt": trial.superseded_attempt,
         "failures": [{"kind": failure.kind, "message": failure.message, "traceback": failure.traceback} for failure in trial.failures],
     }
 
@@ -65,6 +66,7 @@ def trial_from(fields: Mapping[str, Any]) -> Trial:
     trial.leased = set(fields["leased"])
     trial.next_checkpoint = fields["next_checkpoint"]
     trial.resumed_iteration = fields["resumed_iteration"]
+    trial.superseded_attempt = fields["superseded_attempt"]
     trial.failures = [Failure(**failure) for failure in fields["failures"]]
     return trial
 

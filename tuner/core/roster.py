@@ -8,10 +8,11 @@ from typing import Any
 
 from schedulers.decisions import Reason
 
+from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
 from .queue import ReadyQueue
 from .resources import ResourcePool
-from .trial import Ending, Failure, Status, Trial, WorkerState
+from .trial import CheckpointRecord, Ending, Failure, Status, Trial, WorkerState
 
 
 class Roster:
@@ -146,6 +147,14 @@ class Roster:
         trial.num_failures = 0
         self.requeue(trial, TrialMove.REVIVE)
 
+    def take_up(self, trial: Trial, treatment: ResumeType) -> list[CheckpointRecord]:
+        """Let the trial, which has no worker, go on or begin anew if that is wanted, and return the checkpoints that do not count now."""
+        if treatment is ResumeType.RESTART:
+            return self._restart(trial)
+        if treatment is ResumeType.RESUME and trial.is_finished:
+            self.revive(trial)
+        return []
+
     def end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
         """Terminate the trial."""
         self._move(trial, TrialMove.END)
@@ -189,6 +198,13 @@ class Roster:
             return False
         trial.gpu_ids = gpu_ids
         return True
+
+    def _restart(self, trial: Trial) -> list[CheckpointRecord]:
+        dropped = trial.begin_anew()
+        if trial.status is not Status.PENDING:
+            self._forget(trial)
+            self.revive(trial)
+        return dropped
 
     def _forget(self, trial: Trial) -> None:
         self.paused.pop(trial.trial_id, None)

@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
+from searchers.declaration import Declared
+
 from .result import flatten
 
 
-class Stopper(ABC):
+class Stopper(Declared, ABC):
     """Decides when trials have trained enough.
 
     A stopper reads no clock: it is told the experiment's running time, so that it decides alike in a real run, in a simulated one, and
@@ -35,7 +37,7 @@ class Stopper(ABC):
         """Running time in seconds at which `stop_all` is worth asking even if nothing else happens; None for no such time."""
         return None
 
-    def on_tick(self, elapsed_s: float) -> None:  # noqa: B027  (optional hook)
+    def on_tick(self, elapsed_s: float) -> None:
         """Learn the experiment's running time in seconds, sessions before a restore included; called before each `stop_all`."""
 
     @property
@@ -50,7 +52,7 @@ class Stopper(ABC):
         """Return all that the results so far have led to, as JSON values."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  (optional hook)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
 
 

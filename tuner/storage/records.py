@@ -23,6 +23,7 @@ from tuner.core.events import (
     Event,
     Outcome,
     ResultReported,
+    ResumeType,
     SearchEnded,
     StopRequested,
     SuggestionPostponed,
@@ -98,8 +99,8 @@ def _fields(event: Event) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case fo
             return {"k": "checkpoint_lost", "id": trial_id, "index": index, "why": why}
         case StopRequested(rule, is_urgent):
             return {"k": "stop_requested", "rule": rule, "is_urgent": is_urgent}
-        case DriverRestarted(settings, resume_unfinished, resume_errored):
-            resume = {"resume_unfinished": resume_unfinished, "resume_errored": resume_errored}
+        case DriverRestarted(settings, unfinished, errored, finished):
+            resume = {"unfinished": unfinished.value, "errored": errored.value, "finished": finished.value}
             return {"k": "restarted", "settings": settings.as_fields(), **resume}
         case _:
             assert_never(event)
@@ -237,6 +238,9 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "checkpoint_lost": lambda body: CheckpointLost(body["id"], body["index"], body["why"]),
     "stop_requested": lambda body: StopRequested(body["rule"], body["is_urgent"]),
     "restarted": lambda body: DriverRestarted(
-        ExperimentSettings.from_fields(body["settings"]), body["resume_unfinished"], body["resume_errored"]
+        ExperimentSettings.from_fields(body["settings"]),
+        ResumeType(body["unfinished"]),
+        ResumeType(body["errored"]),
+        ResumeType(body["finished"]),
     ),
 }
