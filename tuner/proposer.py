@@ -32,6 +32,7 @@ class Proposer:
         self._constants = constants(space)
         self._request_for = request_for
         self._num_suggested = 0
+        self._foreign: dict[str, bool] = {}
 
     def ask(self, trial_ids: list[str]) -> list[Answer]:
         """Return one answer for each id; once the searcher has nothing to propose it is not asked again for the rest."""
@@ -43,8 +44,20 @@ class Proposer:
                 answers.append(self._ask_once(trial_id))
         return answers
 
+    def disown(self, trial_id: str, *, is_awaited: bool) -> None:
+        """Take note that a trial runs a configuration which this searcher has not proposed, so that its results would mislead it.
+
+        Args:
+            trial_id: The trial.
+            is_awaited: Whether the searcher has proposed another configuration for it; it then hears at the end that this one failed.
+        """
+        self._foreign[trial_id] = is_awaited
+
     def tell(self, notice: Notice) -> None:
         """Let the searcher hear of a notice that concerns it."""
+        if notice.trial.trial_id in self._foreign:
+            self._tell_foreign(notice)
+            return
         match notice:
             case ResultRecorded(trial, _, flat):
                 self._searcher.on_trial_result(trial.trial_id, flat)
@@ -54,6 +67,11 @@ class Proposer:
                 self._searcher.on_trial_complete(trial.trial_id, error=True)
             case _:
                 pass
+
+    def _tell_foreign(self, notice: Notice) -> None:
+        is_over = isinstance(notice, TrialEnded) or (isinstance(notice, AttemptFailed) and not notice.will_retry)
+        if is_over and self._foreign[notice.trial.trial_id]:
+            self._searcher.on_trial_complete(notice.trial.trial_id, error=True)
 
     def _ask_once(self, trial_id: str) -> Answer:
         suggestion = self._searcher.suggest(trial_id)

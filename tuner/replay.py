@@ -98,6 +98,7 @@ def _relived(event: Event, proposer: Proposer) -> Event:
             f"the configuration of trial {event.trial_id} holds objects that were not stored, and the searcher proposes another one now; "
             "restore with the param_space and the searcher that the experiment was run with"
         )
+    proposer.disown(event.trial_id, is_awaited=isinstance(answer, TrialSuggested))
     _log.warning("the searcher proposes another configuration for trial %s than it did; the recorded one is kept", event.trial_id)
     return event
 
