@@ -265,7 +265,7 @@ def shown(noted: Any) -> str:
     match noted:
         case {"@": "absent", "what": what}:
             return str(what)
-        case {"@": name, **fields}:
+        case {"@": str(name), **fields}:
             return shown(fields.get("items")) if name == _TUPLE else _shown_object(name, fields)
         case dict():
             return f"{{{', '.join(f'{key!r}: {shown(item)}' for key, item in noted.items())}}}"
@@ -275,6 +275,6 @@ def shown(noted: Any) -> str:
             return repr(noted)
 
 
-def _shown_object(name: str, fields: Mapping[str, Any]) -> str:
+def _shown_object(name: str, fields: Mapping[Any, Any]) -> str:
     given = ((key, item) for key, item in fields.items() if item is not None and item is not False)
     return f"{name}({', '.join(f'{key}={shown(item)}' for key, item in given)})"
