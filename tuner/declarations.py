@@ -265,12 +265,16 @@ def shown(noted: Any) -> str:
     match noted:
         case {"@": "absent", "what": what}:
             return str(what)
-        case {"@": name, **fields}:
-            given = ((key, item) for key, item in fields.items() if item is not None and item is not False)
-            return f"{name}({', '.join(f'{key}={shown(item)}' for key, item in given)})"
+        case {"@": str(name), **fields}:
+            return shown(fields.get("items")) if name == _TUPLE else _shown_object(name, fields)
         case dict():
             return f"{{{', '.join(f'{key!r}: {shown(item)}' for key, item in noted.items())}}}"
         case list():
             return f"[{', '.join(map(shown, noted))}]"
         case _:
             return repr(noted)
+
+
+def _shown_object(name: str, fields: Mapping[Any, Any]) -> str:
+    given = ((key, item) for key, item in fields.items() if item is not None and item is not False)
+    return f"{name}({', '.join(f'{key}={shown(item)}' for key, item in given)})"

@@ -134,7 +134,7 @@ class Tuner:
             run_config: How it is run, as a whole; its ``name`` and ``storage_path`` do not matter.
             resume_config: What becomes of which trials, instead of the three switches.
             scheduler: As in `TuneConfig`, like the following four.
-            search_alg: Another searcher hears of all earlier trials as far as it is told of trials it has not proposed itself.
+            search_alg: Another searcher learns from what it proposes itself, and nothing from earlier configurations.
             num_samples: With more of them there will be more trials.
             time_budget_s: Counts from the beginning of the experiment; with more of it interrupted trials go on.
             max_concurrent_trials: 0 for as many as the resources allow.

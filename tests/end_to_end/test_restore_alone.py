@@ -269,9 +269,16 @@ def test_a_damaged_journal_cannot_be_restored_and_a_torn_one_can(declare, path):
         declare(num_samples=1).fit()
 
 
-def test_asking_whether_it_can_be_restored_and_reading_the_results_changes_nothing(declare, path):
+def test_asking_whether_it_can_be_restored_and_reading_the_results_changes_nothing(declare, path, monkeypatch):
     fitted = declare(num_samples=2).fit()
     before = contents(path)
+    real_open = os.open
+
+    def read_only(file, flags, *rest, **options):
+        assert not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT), f"{file} is opened to be written"
+        return real_open(file, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", read_only)
     assert Tuner.can_restore(str(path))
     grid = Tuner.restore(path, train).get_results()
     assert losses(grid) == losses(fitted)

@@ -130,6 +130,15 @@ def test_another_searcher_keeps_recorded_configurations(begin, path, case):
     assert all(0 <= config["x"] <= 1 for config in configs(grid))
 
 
+def test_another_searcher_does_not_learn_from_configurations_that_it_has_not_proposed(begin, path):
+    begin()
+    searcher = OptunaSearch(seed=1)
+    grid = Tuner.restore(path, train, search_alg=searcher, num_samples=6).fit()
+    told = searcher.study.get_trials()
+    assert [trial.state.name for trial in told] == ["FAIL"] * 4 + ["COMPLETE"] * 2
+    assert [trial.params for trial in told[4:]] == configs(grid)[4:]
+
+
 def test_everything_may_change_at_once_and_again(begin, path):
     first = begin(scheduler=ASHAScheduler(max_t=8), stop={"training_iteration": 6})
     second = Tuner.restore(

@@ -1,5 +1,6 @@
 """What becomes of failed trials, of finished ones, and of those whose time was over, when an experiment is restored."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,37 @@ def failed(fit, tmp_path):
     assert fit(flaky, {"flag": str(flag)}, executor="inline").num_errors == 1
     flag.unlink()
     return flag
+
+
+class Bomb:
+    """Leaves a trace where it is unpickled."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __reduce__(self):
+        return Path.touch, (self.trace,)
+
+
+@pytest.mark.filterwarnings("ignore:snapshot:RuntimeWarning")
+def test_nothing_is_unpickled_or_imported_whatever_lies_in_the_directory(failed, path, tmp_path, monkeypatch):
+    trace = tmp_path / "trace"
+    bomb = pickle.dumps(Bomb(trace))
+    derived = [file for file in path.rglob("*") if file.is_file() and file.parent.name != "journal" and file.name != "experiment.json"]
+    planted = [path / "tuner.pkl", path / "searcher-state.pkl", path / "objects" / "a.npy", path / "snapshot" / "00000000000000000001.json"]
+    sources = [path / "__init__.py", path / "tuner.py", path / "conftest.py", path / "sitecustomize.py", path / "t00000" / "settings.py"]
+    for file in [*derived, *planted, *sources]:
+        if "checkpoint_" not in file.parent.name:
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(bomb if file not in sources else f"import pathlib; pathlib.Path({str(trace)!r}).touch()".encode())
+    pickle.loads(bomb)  # noqa: S301  (that the bomb works)
+    trace.unlink()
+    monkeypatch.chdir(path)
+    assert Tuner.can_restore(".")
+    assert Tuner.restore(".", flaky).get_results().num_errors == 1
+    grid = Tuner.restore(".", flaky, resume_errored=True).fit()
+    assert (grid.num_errors, len(grid.get_dataframe())) == (0, 1)
+    assert not trace.exists()
 
 
 RESTARTS = [

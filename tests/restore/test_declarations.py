@@ -237,6 +237,7 @@ def test_differences_of_settings_are_told_field_by_field():
         "tune_config.num_samples: 3 -> 5",
         "tune_config.scheduler: None -> AsyncHyperBandScheduler(max_t=9)",
     ]
+    assert shown(note(tune.choice([1, "a"]))) == "Categorical(categories=[1, 'a'])"
 
 
 @given(value=PLAIN)
