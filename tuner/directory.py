@@ -142,7 +142,7 @@ def _qualname(trainable: Any) -> str:
 
 def _described_space(space: Mapping[str, Any]) -> dict[str, str]:
     searched = {**domains(space), **grid_axes(space)}
-    return {flat_name(path): repr(domain) for path, domain in searched.items()}
+    return {flat_name(path): strict_json.without_addresses(repr(domain)) for path, domain in searched.items()}
 
 
 def _described(part: object) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +12,13 @@ from tuner.core.events import Event, SuggestionPostponed, TrialSuggested, TurnEn
 from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
 from tuner.storage import journal, records, strict_json
+from tuner.storage.configs import ConfigCodec, missing, require_complete
 from tuner.storage.layout import trial_directory
 
 from .proposer import Answer, Proposer
 
 _log = logging.getLogger("tuner")
 _RECENT_S = 10.0
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Where an object lay in memory, which its ``repr`` may tell, differs from process to process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Replayed:
     recent: list[str]
 
 
-def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Replayed:
+def replay(directory: Path, experiment: Experiment, proposer: Proposer, configs: ConfigCodec | None = None) -> Replayed:
     """Fold the journal into a fresh experiment, and let the searcher live through it again.
 
     Nothing is started and nothing deleted, and callbacks hear of nothing: what the journal tells has happened.
@@ -45,6 +43,7 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
         directory: The experiment's directory, whose journal has been recovered.
         experiment: An experiment without trials, with the settings it was declared with.
         proposer: The desk of a fresh searcher.
+        configs: How configurations were written down; None where they are JSON values.
 
     Raises:
         StorageError: If a configuration cannot be rebuilt, or the scheduler decides otherwise than it did.
@@ -63,7 +62,7 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
             # What followed from one answer must not be heard before the others are given: they were asked for together.
             _tell(proposer, untold)
             untold = []
-        event = _relived(event, proposer)
+        event = _relived(event, proposer, configs)
         outcome = experiment.handle(event, elapsed_s)
         if tuple(outcome.decisions) != tuple(decided):
             raise StorageError(
@@ -84,35 +83,22 @@ def _tell(proposer: Proposer, notices: Sequence[Notice]) -> None:
         proposer.tell(notice)
 
 
-def _relived(event: Event, proposer: Proposer) -> Event:
-    """Let the searcher answer again, and prefer its own configuration: it holds the objects that JSON could only describe."""
+def _relived(event: Event, proposer: Proposer, configs: ConfigCodec | None) -> Event:
+    """Let the searcher answer again, and keep what it answered then."""
     if not isinstance(event, TrialSuggested | SuggestionPostponed):
         return event
     [answer] = proposer.ask([event.trial_id])
     if not isinstance(event, TrialSuggested):
         return event
-    if isinstance(answer, TrialSuggested) and _text(answer.config) == _text(event.config):
-        return replace(event, config=answer.config)
-    if _has_opaque(event.config):
-        raise StorageError(
-            f"the configuration of trial {event.trial_id} holds objects that were not stored, and the searcher proposes another one now; "
-            "restore with the param_space and the searcher that the experiment was run with"
-        )
-    _log.warning("the searcher proposes another configuration for trial %s than it did; the recorded one is kept", event.trial_id)
-    return event
+    config = configs.decode(event.config) if configs else event.config
+    is_same = isinstance(answer, TrialSuggested) and _text(answer.config) == _text(config)
+    if is_same and missing(config):
+        return replace(event, config=answer.config)  # what was computed, and stands nowhere in the space
+    require_complete(config, event.trial_id)
+    if not is_same:
+        _log.warning("the searcher proposes another configuration for trial %s than it did; the recorded one is kept", event.trial_id)
+    return replace(event, config=config)
 
 
 def _text(config: object) -> str:
-    return _ADDRESS.sub("", strict_json.dumps(config, strict_json.opaque))
-
-
-def _has_opaque(value: object) -> bool:
-    match value:
-        case strict_json.Opaque():
-            return True
-        case dict():
-            return any(map(_has_opaque, value.values()))
-        case list():
-            return any(map(_has_opaque, value))
-        case _:
-            return False
+    return strict_json.dumps(config, strict_json.opaque)

@@ -8,13 +8,13 @@ import logging
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from schedulers.decisions import Decision
 from tuner.analysis.rows import JournalRows
 from tuner.core.commands import StartWorker
-from tuner.core.events import DriverRestarted, Event, TurnEnded
+from tuner.core.events import DriverRestarted, Event, TrialSuggested, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
@@ -28,8 +28,10 @@ from tuner.loggers import Callback, Console, ErrorLog, TrialFileLogger, default_
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import layout, records
 from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.configs import ConfigCodec
 from tuner.storage.journal import START, Journal, recover
 from tuner.storage.lock import ExperimentLock
+from tuner.storage.objects import ObjectStore
 from tuner.storage.store import CheckpointStore
 
 from .config import RunConfig, TuneConfig
@@ -80,11 +82,18 @@ class Resumption:
 
 
 class JournalLog:
-    """Writes events to the journal, and lets the cleaner know how far it has been synced."""
+    """Writes events to the journal, and lets the cleaner know how far it has been synced.
 
-    def __init__(self, journal: Journal, cleaner: CheckpointCleaner) -> None:
+    Args:
+        journal: The journal.
+        cleaner: Who deletes checkpoints.
+        configs: How configurations are written down; None where they are JSON values.
+    """
+
+    def __init__(self, journal: Journal, cleaner: CheckpointCleaner, configs: ConfigCodec | None = None) -> None:
         self._journal = journal
         self._cleaner = cleaner
+        self._configs = configs
         self._routine_end_s: float | None = None
 
     def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
@@ -96,6 +105,8 @@ class JournalLog:
             if self._routine_end_s is None:  # of several in a row the first is the one that answered
                 self._routine_end_s = at_s
             return
+        if self._configs and isinstance(event, TrialSuggested):
+            event = replace(event, config=self._configs.encode(event.config))
         body = records.encode(event, at_s, decisions)
         if self._routine_end_s is not None:
             body[records.ROUTINE_END] = self._routine_end_s
@@ -172,10 +183,11 @@ class Run:
         declared = self._resumption.settings if self._resumption else settings
         experiment = Experiment(declared, plan.scheduler, plan.stopper)
         proposer = Proposer(plan.searcher, plan.space, plan.request_for)
-        past = replay(directory, experiment, proposer)
+        configs = ConfigCodec(plan.space, ObjectStore(directory, sync=plan.run.durability != "process"))
+        past = replay(directory, experiment, proposer, configs)
         stage = _Stage(experiment, executor, proposer, past, settings)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
-            return self._drive(stage, JournalLog(journal, cleaner), CheckpointStore(directory, cleaner))
+            return self._drive(stage, JournalLog(journal, cleaner, configs), CheckpointStore(directory, cleaner))
 
     def _drive(self, stage: _Stage, log: JournalLog, store: CheckpointStore) -> Finished:
         experiment, settings = stage.experiment, stage.settings
@@ -236,7 +248,8 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
     plan = plan.copy()
     plan.connect()
     experiment = Experiment(resumption.settings, plan.scheduler, plan.stopper)
-    replay(directory, experiment, Proposer(plan.searcher, plan.space, plan.request_for))
+    configs = ConfigCodec(plan.space, ObjectStore(directory))
+    replay(directory, experiment, Proposer(plan.searcher, plan.space, plan.request_for), configs)
     return Finished(directory, experiment.trials, None)
 
 

@@ -8,6 +8,7 @@
       journal/<first sequence>.log segments of checksummed lines
       journal/torn-<segment>-<byte> what a recovery has cut off
       snapshot/<last sequence>.json the newest two
+      objects/<sha256>.npy         large constants of configurations
       <trial_id>/
         params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
         checkpoint_000000/ ...
@@ -24,6 +25,7 @@ LOCK = "lock"
 DECLARATION = "experiment.json"
 JOURNAL = "journal"
 SNAPSHOT = "snapshot"
+OBJECTS = "objects"
 PARAMS = "params.json"
 RESULTS = "result.json"
 PROGRESS = "progress.csv"

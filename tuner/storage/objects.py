@@ -1,0 +1,115 @@
+"""Large constants of configurations, each stored once under the SHA-256 of its file.
+
+Only plain NumPy arrays are stored: their files are numbers behind a short header, and reading one executes nothing. Whoever reads
+one gets what was written or an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import sys
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from tuner.errors import StorageError
+
+from . import atomic
+from .disk import DIRECTORY_MODE
+from .layout import OBJECTS
+
+if TYPE_CHECKING:
+    import numpy as np  # recognised where the user has imported it, never imported for its own sake
+
+_CONTENT: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@final
+class ObjectStore:
+    """The arrays of an experiment's configurations.
+
+    An array that is put again costs nothing, since it is known by its identity; one that is read again is the same object.
+
+    Args:
+        experiment: The experiment's directory.
+        sync: Whether `put` returns only when the file is on the platter.
+    """
+
+    def __init__(self, experiment: Path, *, sync: bool = True) -> None:
+        self._directory = experiment / OBJECTS
+        self._sync = sync
+        self._contents: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self._loaded: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+
+    def put(self, array: np.ndarray[Any, Any]) -> str:
+        """Store an array unless it is stored already; return its SHA-256.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        known = self._contents.get(id(array))
+        if known is not None and known[0]() is array:
+            return known[1]
+        data = _encoded(array)
+        content = hashlib.sha256(data).hexdigest()
+        path = self._path(content)
+        if not _holds(path, data):
+            self._directory.mkdir(DIRECTORY_MODE, exist_ok=True)
+            atomic.write_bytes(path, data, sync=self._sync)
+        self._remember(array, content)
+        return content
+
+    def get(self, content: str) -> Any:
+        """Return the array with this SHA-256.
+
+        Raises:
+            StorageError: If it is not there, or not what it was.
+        """
+        array = self._loaded.get(content)
+        if array is None:
+            array = _decoded(self._path(content), content)
+            self._loaded[content] = array
+            self._remember(array, content)
+        return array
+
+    def _remember(self, array: Any, content: str) -> None:
+        key = id(array)
+        self._contents[key] = (weakref.ref(array, lambda _: self._contents.pop(key, None)), content)
+
+    def _path(self, content: str) -> Path:
+        if not _CONTENT.fullmatch(content):
+            raise StorageError(f"an object must be named by 64 hexadecimal digits, got {content!r}; the journal is damaged")
+        return self._directory / f"{content}.npy"
+
+
+def is_storable(value: Any) -> bool:
+    """Return whether the value is a NumPy array without Python objects in it, which can be stored without a pickle."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray and not value.dtype.hasobject
+
+
+def _encoded(array: Any) -> bytes:
+    import numpy  # noqa: PLC0415, ICN001  (whoever has an array has imported it)
+
+    file = io.BytesIO()
+    numpy.save(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def _decoded(path: Path, content: str) -> Any:
+    import numpy  # noqa: PLC0415, ICN001  (only where there is an array)
+
+    try:
+        data = path.read_bytes()
+    except OSError as cause:
+        raise StorageError(f"an array of a configuration cannot be read: {cause}; put the file back") from cause
+    if hashlib.sha256(data).hexdigest() != content:
+        raise StorageError(f"{path} is damaged: its SHA-256 is not its name; put the original back")
+    return numpy.load(io.BytesIO(data), allow_pickle=False)
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Return whether the file is there, not a link, and as long as it should be; one that a crash has left is never incomplete."""
+    return path.is_file() and not path.is_symlink() and path.stat().st_size == len(data)
