@@ -91,9 +91,10 @@ def _relived(event: Event, proposer: Proposer, configs: ConfigCodec | None) -> E
     if not isinstance(event, TrialSuggested):
         return event
     config = configs.decode(event.config) if configs else event.config
-    is_same = isinstance(answer, TrialSuggested) and _text(answer.config) == _text(config)
-    if is_same and missing(config):
-        return replace(event, config=answer.config)  # what was computed, and stands nowhere in the space
+    proposed = answer.config if isinstance(answer, TrialSuggested) else None
+    is_same = proposed is not None and _text(proposed) == _text(config)
+    if proposed is not None and is_same and missing(config):
+        return replace(event, config=proposed)  # what was computed, and stands nowhere in the space
     require_complete(config, event.trial_id)
     if not is_same:
         _log.warning("the searcher proposes another configuration for trial %s than it did; the recorded one is kept", event.trial_id)

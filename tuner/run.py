@@ -122,9 +122,10 @@ class JournalLog:
 class Assigner:
     """Completes a `StartWorker` to what the worker has to know, and makes the trial's directory."""
 
-    def __init__(self, plan: Plan, directory: Path) -> None:
+    def __init__(self, plan: Plan, directory: Path, objects: ObjectStore) -> None:
         self._plan = plan
         self._directory = directory
+        self._objects = objects
 
     def __call__(self, command: StartWorker) -> Assignment:
         """Return the assignment of the attempt that is to be started."""
@@ -134,7 +135,7 @@ class Assigner:
         return Assignment(
             trial_id=command.trial_id,
             attempt=command.attempt,
-            config=command.config,
+            config=self._objects.lighten(command.config) if self._plan.run.executor == "process" else command.config,
             experiment_name=self._directory.name,
             trial_dir=os.fspath(trial_dir),
             experiment_tag=command.experiment_tag,
@@ -163,13 +164,14 @@ class Run:
         self._plan = plan
         self._directory = directory
         self._resumption = resumption
+        self._objects = ObjectStore(directory, sync=plan.run.durability != "process")
         self._callbacks = _callbacks(plan)
 
     def execute(self) -> Finished:
         """Run the experiment to its end."""
         plan, directory = self._plan, self._directory
         plan.connect()
-        with contextlib.closing(_Shutdown(_make_executor(plan, directory))) as opened:
+        with contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects))) as opened:
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
             with ExperimentLock(directory), contextlib.closing(opened):
@@ -183,7 +185,7 @@ class Run:
         declared = self._resumption.settings if self._resumption else settings
         experiment = Experiment(declared, plan.scheduler, plan.stopper)
         proposer = Proposer(plan.searcher, plan.space, plan.request_for)
-        configs = ConfigCodec(plan.space, ObjectStore(directory, sync=plan.run.durability != "process"))
+        configs = ConfigCodec(plan.space, self._objects)
         past = replay(directory, experiment, proposer, configs)
         stage = _Stage(experiment, executor, proposer, past, settings)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
@@ -304,8 +306,8 @@ def restore_line(directory: Path, plan: Plan) -> str:
     return f"Tuner.restore({os.fspath(directory)!r}, {plan.name}{again}).fit()"
 
 
-def _make_executor(plan: Plan, directory: Path) -> Executor:
-    assign = Assigner(plan, directory)
+def _make_executor(plan: Plan, directory: Path, objects: ObjectStore) -> Executor:
+    assign = Assigner(plan, directory, objects)
     if plan.run.executor == "inline":
         return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
     return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources)

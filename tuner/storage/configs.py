@@ -17,7 +17,8 @@ from searchers.domains import Categorical
 from searchers.tree import GRID_KEY, Path, is_grid
 from tuner.errors import StorageError
 
-from .objects import ObjectStore, is_storable
+from .arrays import is_storable
+from .objects import ObjectStore
 from .strict_json import Opaque, as_items, as_tuple, describe
 
 _log = logging.getLogger("tuner")
@@ -268,4 +269,3 @@ def _keys(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     elif isinstance(node, list | tuple):
         for index, part in enumerate(node):
             yield from _keys(part, (*path, index))
-

@@ -7,22 +7,25 @@ one gets what was written or an error.
 from __future__ import annotations
 
 import hashlib
-import io
 import re
-import sys
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
+from searchers.tree import assign, leaves
 from tuner.errors import StorageError
 
 from . import atomic
+from .arrays import ArrayFile, decoded, encoded
 from .disk import DIRECTORY_MODE
 from .layout import OBJECTS
 
 if TYPE_CHECKING:
     import numpy as np  # recognised where the user has imported it, never imported for its own sake
 
+_LARGE_BYTES: Final = 1 << 20
+"""From this size on a worker maps an array's file, which is faster, holds nobody up, and lets workers share the memory."""
 _CONTENT: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -52,7 +55,7 @@ class ObjectStore:
         known = self._contents.get(id(array))
         if known is not None and known[0]() is array:
             return known[1]
-        data = _encoded(array)
+        data = encoded(array)
         content = hashlib.sha256(data).hexdigest()
         path = self._path(content)
         if not _holds(path, data):
@@ -69,10 +72,23 @@ class ObjectStore:
         """
         array = self._loaded.get(content)
         if array is None:
-            array = _decoded(self._path(content), content)
+            array = decoded(str(self._path(content)))
             self._loaded[content] = array
             self._remember(array, content)
         return array
+
+    def lighten(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the configuration as it is pickled for a worker: of a large array that is stored, only where it is.
+
+        Unpickled, it has the arrays again. They may be written to: each worker has its own, as far as it differs from the file.
+        """
+        files = {path: ArrayFile(str(self._path(content))) for path, leaf in leaves(config) if (content := self._content_of(leaf))}
+        light: Mapping[str, Any] = assign(config, files) if files else config
+        return light
+
+    def _content_of(self, leaf: Any) -> str:
+        known = self._contents.get(id(leaf)) if getattr(leaf, "nbytes", 0) >= _LARGE_BYTES else None
+        return known[1] if known is not None and known[0]() is leaf else ""
 
     def _remember(self, array: Any, content: str) -> None:
         key = id(array)
@@ -82,32 +98,6 @@ class ObjectStore:
         if not _CONTENT.fullmatch(content):
             raise StorageError(f"an object must be named by 64 hexadecimal digits, got {content!r}; the journal is damaged")
         return self._directory / f"{content}.npy"
-
-
-def is_storable(value: Any) -> bool:
-    """Return whether the value is a NumPy array without Python objects in it, which can be stored without a pickle."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) is numpy.ndarray and not value.dtype.hasobject
-
-
-def _encoded(array: Any) -> bytes:
-    import numpy  # noqa: PLC0415, ICN001  (whoever has an array has imported it)
-
-    file = io.BytesIO()
-    numpy.save(file, array, allow_pickle=False)
-    return file.getvalue()
-
-
-def _decoded(path: Path, content: str) -> Any:
-    import numpy  # noqa: PLC0415, ICN001  (only where there is an array)
-
-    try:
-        data = path.read_bytes()
-    except OSError as cause:
-        raise StorageError(f"an array of a configuration cannot be read: {cause}; put the file back") from cause
-    if hashlib.sha256(data).hexdigest() != content:
-        raise StorageError(f"{path} is damaged: its SHA-256 is not its name; put the original back")
-    return numpy.load(io.BytesIO(data), allow_pickle=False)
 
 
 def _holds(path: Path, data: bytes) -> bool:
