@@ -19,7 +19,7 @@ from tuner.errors import StorageError
 
 from .arrays import is_storable
 from .objects import ObjectStore
-from .strict_json import Opaque, as_items, as_tuple, describe
+from .strict_json import Opaque, as_items, as_tuple, describe, opaque
 
 _log = logging.getLogger("tuner")
 _NOWHERE: Final = object()
@@ -77,12 +77,12 @@ class ConfigCodec:
             parts = [self._encoded(part, _step(node, index), (*path, index)) for index, part in enumerate(value)]
             return as_tuple(parts) if kind is tuple else parts
         if is_storable(value):
-            return Opaque(describe(value), content=self._objects.put(value))
-        return Opaque(self._text_of(node), path) if node is value or _is_same(node, value) else _by_value(value)
+            return opaque(Opaque(describe(value), content=self._objects.put(value)))
+        return opaque(Opaque(self._text_of(node), path)) if node is value or _is_same(node, value) else _by_value(value)
 
     def _encoded_dict(self, value: dict[Any, Any], node: Any, path: Path) -> Any:
         if not all(map(_is_key, value)):
-            return Opaque(describe(value), path if node is value else ())
+            return opaque(Opaque(describe(value), path if node is value else ()))
         parts = {key: self._encoded(part, _step(node, key), (*path, key)) for key, part in value.items()}
         return parts if all(type(key) is str for key in parts) else as_items(parts)
 
@@ -134,7 +134,7 @@ def missing(config: Any) -> list[str]:
         >>> missing({"model": {"loss": Opaque("<function mse>", ("model", "loss"))}})
         ['param_space["model"]["loss"] (<function mse>)']
     """
-    return [f"{place_of(opaque.source or path)} ({opaque.text})" for path, opaque in _opaques(config, ())]
+    return [f"{place_of(lacking.source or path)} ({lacking.text})" for path, lacking in _opaques(config, ())]
 
 
 def require_complete(config: Any, trial_id: str) -> None:
@@ -186,7 +186,7 @@ def _by_value(value: Any) -> Any:
         case str():
             return str.__str__(value)
         case _:
-            return Opaque(describe(value))
+            return opaque(Opaque(describe(value)))
 
 
 def _choices(node: Any) -> Sequence[Any] | None:
