@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from . import stopper as stopper
     from .analysis import ExperimentAnalysis, Result, ResultGrid
     from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+    from .core.secret import Secret
     from .core.stoppers import (
         CombinedStopper,
         ExperimentPlateauStopper,
@@ -66,6 +67,7 @@ _NAMES = {
     ),
     "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid"),
     "tuner.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
+    "tuner.core.secret": ("Secret",),
     "tuner.core.stoppers": (
         "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper", "NoopStopper", "Stopper",
         "TimeoutStopper", "TrialPlateauStopper",
@@ -101,6 +103,7 @@ __all__ = [
     "Result",
     "ResultGrid",
     "RunConfig",
+    "Secret",
     "Stopper",
     "TBXLoggerCallback",
     "TimeoutStopper",

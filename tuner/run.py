@@ -24,6 +24,7 @@ from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.messages import Assignment
 from tuner.execution.processes import ProcessExecutor
+from tuner.execution.shipping import check_secrets
 from tuner.loggers import Callback, Console, ErrorLog, TrialFileLogger, default_loggers
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import layout, records
@@ -170,6 +171,7 @@ class Run:
     def execute(self) -> Finished:
         """Run the experiment to its end."""
         plan, directory = self._plan, self._directory
+        check_secrets(plan.space)
         plan.connect()
         with contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects))) as opened:
             settings = plan.settings(opened.executor.capacity())

@@ -6,6 +6,7 @@ import dis
 import functools
 import json
 import logging
+import os
 import pickle
 import sys
 import types
@@ -17,6 +18,7 @@ import cloudpickle
 from searchers.domains import Categorical, Domain
 from searchers.space import SampleFrom, is_grid, leaves
 from searchers.tree import GRID_KEY
+from tuner.core.secret import Secret
 from tuner.errors import TrainableNotPicklable
 
 HUGE_BYTES = 100 * 2**20
@@ -60,6 +62,17 @@ def check_portable(space: Mapping[str, Any]) -> None:
     for place, value in _values_of(space):
         if not (value is None or isinstance(value, bool | int | float | str)):
             _check_portable(place, value)
+
+
+def check_secrets(space: Mapping[str, Any]) -> None:
+    """Check that the environment has every secret of a search space.
+
+    Raises:
+        ValueError: If it lacks some; names the variables.
+    """
+    names = {leaf.name for _, value in _values_of(space) for _, leaf in leaves(value) if isinstance(leaf, Secret)}
+    if lacking := sorted(names - os.environ.keys()):
+        raise ValueError(f"the environment must have every secret of param_space, got no variable {', '.join(lacking)}; set it first")
 
 
 def _values_of(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
