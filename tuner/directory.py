@@ -13,6 +13,8 @@ from searchers.tree import flat_name
 from tuner.core.settings import ExperimentSettings
 from tuner.errors import ExperimentExists, StorageError
 from tuner.storage import atomic, layout, strict_json
+from tuner.storage.disk import DIRECTORY_MODE
+from tuner.storage.folder import make_folder, make_own_folder
 
 from .plan import Plan
 
@@ -33,7 +35,7 @@ def new_directory(plan: Plan) -> Path:
     """
     root = storage_root(plan)
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as cause:
@@ -112,7 +114,7 @@ def _named(root: Path, name: str) -> Path:
             "choose another name, or delete it"
         )
     try:
-        directory.mkdir(exist_ok=True)
+        make_own_folder(directory)
     except OSError as cause:
         raise StorageError(f"{str(directory)!r} cannot be made: {cause}; choose another name") from cause
     return directory
@@ -124,7 +126,7 @@ def _dated(root: Path, trainable: str) -> Path:
     for number in range(1000):
         directory = root / (stem if number == 0 else f"{stem}_{number}")
         try:
-            directory.mkdir()
+            directory.mkdir(DIRECTORY_MODE)
         except FileExistsError:
             continue
         return directory

@@ -30,6 +30,7 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.storage import layout, records
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
+from tuner.storage.folder import inspect_folder, make_own_folder
 from tuner.storage.journal import START, Journal, recover
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.objects import ObjectStore
@@ -131,7 +132,7 @@ class Assigner:
     def __call__(self, command: StartWorker) -> Assignment:
         """Return the assignment of the attempt that is to be started."""
         trial_dir = layout.trial_directory(self._directory, command.trial_id)
-        trial_dir.mkdir(exist_ok=True)
+        make_own_folder(trial_dir)
         checkpoint = command.checkpoint
         return Assignment(
             trial_id=command.trial_id,
@@ -171,6 +172,7 @@ class Run:
     def execute(self) -> Finished:
         """Run the experiment to its end."""
         plan, directory = self._plan, self._directory
+        inspect_folder(directory)
         check_secrets(plan.space)
         plan.connect()
         with contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects))) as opened:

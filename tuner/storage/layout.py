@@ -20,6 +20,8 @@ import os
 import re
 from pathlib import Path
 
+from tuner.errors import StorageError
+
 DEFAULT_STORAGE_PATH = "~/tuner_results"
 LOCK = "lock"
 DECLARATION = "experiment.json"
@@ -43,6 +45,8 @@ METADATA = ".metadata.json"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
+_TRIAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
 
 def check_name(name: str) -> str:
     """Return the experiment name if it is safe as a directory name.
@@ -56,5 +60,11 @@ def check_name(name: str) -> str:
 
 
 def trial_directory(experiment: str | os.PathLike[str], trial_id: str) -> Path:
-    """Return the directory of a trial."""
+    """Return the directory of a trial.
+
+    Raises:
+        StorageError: If the id is none of ours, and might lead out of the experiment.
+    """
+    if not _TRIAL_ID.fullmatch(trial_id):
+        raise StorageError(f"trial_id must be letters, digits, '_' or '-', got {trial_id!r}; the experiment is damaged")
     return Path(experiment) / trial_id

@@ -18,7 +18,7 @@ from tuner.errors import StorageError
 
 from . import atomic
 from .arrays import ArrayFile, decoded, encoded
-from .disk import DIRECTORY_MODE
+from .folder import make_own_folder
 from .layout import OBJECTS
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ObjectStore:
         content = hashlib.sha256(data).hexdigest()
         path = self._path(content)
         if not _holds(path, data):
-            self._directory.mkdir(DIRECTORY_MODE, exist_ok=True)
+            make_own_folder(self._directory)
             atomic.write_bytes(path, data, sync=self._sync)
         self._remember(array, content)
         return content
