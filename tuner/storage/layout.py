@@ -45,6 +45,7 @@ METADATA = ".metadata.json"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
+_DEVICES = frozenset({"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(10))})
 _TRIAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
@@ -56,6 +57,8 @@ def check_name(name: str) -> str:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"name must be 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit, got {name!r}")
+    if name.endswith(".") or name.partition(".")[0].upper() in _DEVICES:
+        raise ValueError(f"name must not end in '.' or be that of a device, got {name!r}; there are file systems that cannot hold it")
     return name
 
 
