@@ -18,11 +18,12 @@ from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.driver import Driver
 from tuner.execution.simulated import SimulatedExecutor
+from tuner.journaling import JournalLog
 from tuner.loggers.callback_list import CallbackList
 from tuner.observers import Observers
 from tuner.plan import make_plan
 from tuner.proposer import Proposer
-from tuner.run import JournalLog, rare_garbage_collection
+from tuner.run import rare_garbage_collection
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import Journal
 

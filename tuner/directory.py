@@ -46,8 +46,25 @@ def is_experiment(path: Path) -> bool:
     return (path / layout.DECLARATION).is_file() or (path / layout.JOURNAL).is_dir()
 
 
+def check_unused(directory: Path) -> None:
+    """Make sure that the directory of a new experiment is still unused, now that its lock is held.
+
+    Raises:
+        ExperimentExists: If another driver has been there since its name was found free.
+    """
+    if is_experiment(directory):
+        raise ExperimentExists(
+            f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable), "
+            "choose another name, or delete it"
+        )
+
+
 def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path) -> None:
-    """Write ``experiment.json``: what was declared, for people and for a restore; nothing in it is ever executed."""
+    """Write ``experiment.json``: what was declared, for people and for a restore; nothing in it is ever executed.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
     declaration = {
         "format_version": FORMAT_VERSION,
         "name": directory.name,
@@ -61,7 +78,11 @@ def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path)
         **_fixed(plan),
         "stop": repr(plan.run.stop),
     }
-    atomic.write_text(directory / layout.DECLARATION, strict_json.dumps(declaration, default=strict_json.opaque) + "\n")
+    text = strict_json.dumps(strict_json.signed(declaration, default=strict_json.opaque))
+    try:
+        atomic.write_text(directory / layout.DECLARATION, f"{text}\n")
+    except OSError as cause:
+        raise StorageError(f"{directory / layout.DECLARATION} cannot be written: {cause}; nothing has been run") from cause
 
 
 def read_declaration(directory: Path) -> Mapping[str, Any]:
@@ -72,7 +93,7 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
     """
     path = directory / layout.DECLARATION
     try:
-        declaration = strict_json.loads(path.read_bytes())
+        declaration = strict_json.checked(strict_json.loads(path.read_bytes()))
         version = declaration["format_version"]
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise StorageError(f"{path} cannot be read: {cause}; it has to be there to continue the experiment") from cause
@@ -106,11 +127,7 @@ def _fixed(plan: Plan) -> dict[str, Any]:
 
 def _named(root: Path, name: str) -> Path:
     directory = root / layout.check_name(name)
-    if is_experiment(directory):
-        raise ExperimentExists(
-            f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable), "
-            "choose another name, or delete it"
-        )
+    check_unused(directory)
     try:
         directory.mkdir(exist_ok=True)
     except OSError as cause:

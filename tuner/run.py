@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from schedulers.decisions import Decision
 from tuner.analysis.rows import JournalRows
 from tuner.core.commands import StartWorker
-from tuner.core.events import DriverRestarted, Event, TurnEnded
+from tuner.core.events import DriverRestarted, StopRequested
 from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
@@ -26,16 +25,17 @@ from tuner.execution.messages import Assignment
 from tuner.execution.processes import ProcessExecutor
 from tuner.loggers import Callback, Console, ErrorLog, TrialFileLogger, default_loggers
 from tuner.loggers.callback_list import CallbackList
-from tuner.storage import layout, records
+from tuner.storage import layout, opening
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import START, Journal, recover
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.store import CheckpointStore
 
 from .config import RunConfig, TuneConfig
-from .directory import write_declaration
+from .directory import check_unused, write_declaration
 from .driver import Driver
 from .interrupts import Interrupts
+from .journaling import Insistence, JournalLog
 from .observers import Observers
 from .plan import Plan, derived_seed
 from .proposer import Proposer
@@ -68,44 +68,19 @@ class Resumption:
         settings: The settings it was declared with.
         resume_unfinished: Whether trials that were not over go on.
         resume_errored: Whether failed trials are tried again.
+        steal: Whether a driver of this machine that still holds the experiment is killed.
+        keeps_orphans: Whether checkpoints are kept that the journal does not know, since records of it are lost.
     """
 
     settings: ExperimentSettings
     resume_unfinished: bool = True
     resume_errored: bool = False
+    steal: bool = False
+    keeps_orphans: bool = False
 
     def event(self, settings: ExperimentSettings) -> DriverRestarted:
         """Return the event with which the new driver, and what holds for it, enters the journal."""
         return DriverRestarted(settings, self.resume_unfinished, self.resume_errored)
-
-
-class JournalLog:
-    """Writes events to the journal, and lets the cleaner know how far it has been synced."""
-
-    def __init__(self, journal: Journal, cleaner: CheckpointCleaner) -> None:
-        self._journal = journal
-        self._cleaner = cleaner
-        self._routine_end_s: float | None = None
-
-    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
-        """Take in an event, to be written with the next `flush`.
-
-        Of a turn that ended in routine only the next record tells, which saves half of the records.
-        """
-        if isinstance(event, TurnEnded) and event.is_routine:
-            if self._routine_end_s is None:  # of several in a row the first is the one that answered
-                self._routine_end_s = at_s
-            return
-        body = records.encode(event, at_s, decisions)
-        if self._routine_end_s is not None:
-            body[records.ROUTINE_END] = self._routine_end_s
-            self._routine_end_s = None
-        self._journal.append(body)
-
-    def flush(self) -> None:
-        """Write everything taken in, in one piece."""
-        self._journal.flush()
-        self._cleaner.release()
 
 
 class Assigner:
@@ -161,21 +136,28 @@ class Run:
         with contextlib.closing(_Shutdown(_make_executor(plan, directory))) as opened:
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
-            with ExperimentLock(directory), contextlib.closing(opened):
-                return self._execute_locked(opened.executor, settings)
+            steal = self._resumption is not None and self._resumption.steal
+            with ExperimentLock(directory, steal=steal), contextlib.closing(opened):
+                if self._resumption:
+                    return self._execute_locked(opened.executor, settings)
+                check_unused(directory)
+                with opening.nothing_left_behind(directory):
+                    write_declaration(plan, settings, directory)
+                    return self._execute_locked(opened.executor, settings)
 
     def _execute_locked(self, executor: Executor, settings: ExperimentSettings) -> Finished:
         plan, directory = self._plan, self._directory
         tail = recover(directory) if self._resumption else START
-        if not self._resumption:
-            write_declaration(plan, settings, directory)
         declared = self._resumption.settings if self._resumption else settings
         experiment = Experiment(declared, plan.scheduler, plan.stopper)
         proposer = Proposer(plan.searcher, plan.space, plan.request_for)
         past = replay(directory, experiment, proposer)
+        if self._resumption:
+            opening.sweep(directory, _recorded_checkpoints(experiment.trials, self._resumption))
         stage = _Stage(experiment, executor, proposer, past, settings)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
-            return self._drive(stage, JournalLog(journal, cleaner), CheckpointStore(directory, cleaner))
+            log = JournalLog(journal, cleaner, Insistence(plan.run.storage_retry_s))
+            return self._drive(stage, log, CheckpointStore(directory, cleaner))
 
     def _drive(self, stage: _Stage, log: JournalLog, store: CheckpointStore) -> Finished:
         experiment, settings = stage.experiment, stage.settings
@@ -195,8 +177,13 @@ class Run:
             elapsed_s=stage.past.elapsed_s,
         )
         first = [self._resumption.event(settings)] if self._resumption else []
+
+        def request_stop(request: StopRequested) -> None:
+            log.ask_to_stop(request)
+            driver.request_stop(request)
+
         try:
-            with rare_garbage_collection(), Interrupts(driver.request_stop) as interrupts:
+            with rare_garbage_collection(), Interrupts(request_stop) as interrupts:
                 observers.begin_experiment(
                     stop=plan.run.stop,
                     num_samples=plan.tune.num_samples,
@@ -206,6 +193,7 @@ class Run:
                 )
                 self._mend_logs(stage)
                 driver.run(first)
+                log.close(driver.elapsed_s)
         except Exception as defect:
             defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
             raise
@@ -260,6 +248,13 @@ class _Shutdown:
     def close(self) -> None:
         """Kill what still runs."""
         self.executor.shutdown(_SHUTDOWN_S)
+
+
+def _recorded_checkpoints(trials: Sequence[Trial], resumption: Resumption) -> dict[str, set[str] | None]:
+    """Return the names of each trial's checkpoints, None where the journal need not know all of them."""
+    return {
+        trial.trial_id: None if resumption.keeps_orphans else {checkpoint.directory for checkpoint in trial.checkpoints} for trial in trials
+    }
 
 
 def _callbacks(plan: Plan) -> list[Callback]:

@@ -7,7 +7,7 @@ from tuner.core.commands import AnswerReport
 from tuner.core.events import SearchEnded, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.core.trial import Trial
-from tuner.run import JournalLog
+from tuner.journaling import JournalLog
 from tuner.storage import records, strict_json
 from tuner.testing import simulation
 from tuner.testing.simulation import simulated_settings

@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import fcntl
+import logging
 import os
 import socket
 import warnings
@@ -23,13 +24,17 @@ from typing import Final, Self, final
 
 from tuner.errors import ExperimentLocked, StorageError
 
-from . import layout, strict_json
+from . import layout, stealing, strict_json
 from .disk import FILE_MODE
 
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CONTENT_LIMIT_BYTES: Final = 4096
+_STEAL_TIMEOUT_S: Final = 10.0
+
+
+_log = logging.getLogger("tuner")
 
 
 @final
@@ -126,6 +131,7 @@ class Owner:
         boot_id: Which start of that machine, empty where the system does not tell.
         started: When it took the lock, as local time with its offset.
         epoch: How many drivers the experiment has had, this one included; 0 until it is known.
+        ticks: When the process started, as its kernel counts; None where the system does not tell.
     """
 
     pid: int
@@ -133,6 +139,7 @@ class Owner:
     boot_id: str
     started: str
     epoch: int = 0
+    ticks: int | None = None
 
     def __str__(self) -> str:
         """Return process, machine and time in one phrase."""
@@ -145,6 +152,7 @@ class ExperimentLock:
 
     Args:
         experiment: Directory of the experiment; it must exist.
+        steal: Kill a driver of this machine that holds it, be it alive, stopped or hanging, and take its place.
 
     Example:
         >>> import tempfile
@@ -153,8 +161,9 @@ class ExperimentLock:
         True
     """
 
-    def __init__(self, experiment: str | os.PathLike[str]) -> None:
+    def __init__(self, experiment: str | os.PathLike[str], *, steal: bool = False) -> None:
         self._directory = Path(experiment)
+        self._steal = steal
         self._lock = Lock(self._directory / layout.LOCK)
         self._owner: Owner | None = None
 
@@ -169,7 +178,8 @@ class ExperimentLock:
         On a file system without locks this warns and goes on: there, nothing keeps a second driver out.
 
         Raises:
-            ExperimentLocked: If a driver holds it; names its process, machine and time. Also if it is this process.
+            ExperimentLocked: If a driver holds it; names its process, machine and time. Also if it is this process, or if it was to be
+                killed and cannot be.
             StorageError: If the lock file cannot be opened.
         """
         try:
@@ -183,11 +193,23 @@ class ExperimentLock:
             self._owner = _myself()
             return
         if not is_acquired:
-            owner = read_owner(self._directory)
-            raise ExperimentLocked(
-                f"experiment {self._directory} is driven by {owner or 'another process'}; wait for it, end it, or choose another name"
-            )
+            self._evict(read_owner(self._directory))
         self._write(_myself())
+
+    def _evict(self, owner: Owner | None) -> None:
+        held = f"experiment {self._directory} is driven by {owner or 'another process'}"
+        if not self._steal:
+            raise ExperimentLocked(f"{held}; wait for it, end it, or choose another name")
+        if owner is None or owner.ticks is None or not owner.boot_id:
+            raise ExperimentLocked(f"{held}, of which too little is known to kill it; end it yourself")
+        if (owner.host, owner.boot_id) != (socket.gethostname(), _boot_id()):
+            raise ExperimentLocked(f"{held}, on another machine; end it there")
+        if owner.pid == os.getpid():
+            raise ExperimentLocked(f"{held}, which is this process; let it come to its end")
+        stealing.kill(owner.pid, owner.ticks, _STEAL_TIMEOUT_S)
+        if not self._lock.acquire(is_blocking=False):
+            raise ExperimentLocked(f"{held}; that one was killed, but another has been faster")
+        _log.warning("%s was killed, since its experiment %s is taken over", owner, self._directory)
 
     def note_epoch(self, epoch: int) -> None:
         """Write down, for people, which driver of the experiment this is."""
@@ -223,9 +245,12 @@ def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
 
 
 def _myself() -> Owner:
-    try:
-        boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        boot_id = ""
     started = dt.datetime.now().astimezone().isoformat(timespec="seconds")
-    return Owner(os.getpid(), socket.gethostname(), boot_id, started)
+    return Owner(os.getpid(), socket.gethostname(), _boot_id(), started, ticks=stealing.start_ticks(os.getpid()))
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
