@@ -23,7 +23,7 @@ from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.messages import Assignment
 from tuner.execution.processes import ProcessExecutor
-from tuner.loggers import Callback, Console, ErrorLog, TrialFileLogger, default_loggers
+from tuner.loggers import Callback, Console, ErrorLog, default_loggers
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import layout, opening
 from tuner.storage.cleaner import CheckpointCleaner
@@ -36,6 +36,7 @@ from .directory import check_unused, write_declaration
 from .driver import Driver
 from .interrupts import Interrupts
 from .journaling import Insistence, JournalLog
+from .mending import mend_logs
 from .observers import Observers
 from .plan import Plan, derived_seed
 from .proposer import Proposer
@@ -191,7 +192,8 @@ class Run:
                     mode=settings.mode,
                     space=plan.space,
                 )
-                self._mend_logs(stage)
+                if self._resumption:
+                    mend_logs(self._callbacks, experiment.trials, JournalRows(directory), stage.past.recent)
                 driver.run(first)
                 log.close(driver.elapsed_s)
         except Exception as defect:
@@ -205,14 +207,6 @@ class Run:
         if interrupts.received:
             console.print_notice(f"interrupted by {interrupts.received.name}; continue with\n    {restore_line(directory, plan)}")
         return Finished(directory, experiment.trials, interrupts.received)
-
-    def _mend_logs(self, stage: _Stage) -> None:
-        """Write the log files anew whose last rows a killed driver may have left out; the journal has them all."""
-        rows = JournalRows(self._directory)
-        for logger in self._callbacks:
-            if isinstance(logger, TrialFileLogger):
-                for trial_id in stage.past.recent:
-                    logger.rewrite(stage.experiment.roster[trial_id], rows.of(trial_id))
 
 
 def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:

@@ -7,8 +7,7 @@ import warnings
 import pytest
 
 from tuner.analysis.rows import JournalRows
-from tuner.core.trial import Status
-from tuner.errors import StorageError, TunerError
+from tuner.errors import StorageError
 from tuner.storage.journal import read
 
 CODES = {"full": errno.ENOSPC, "failing": errno.EIO, "read-only": errno.EROFS}
@@ -26,20 +25,18 @@ def check_nothing_acknowledged_is_lost(short):
 
 def check_it_ended_rightly(short, grid):
     assert {result.trial_id: list(result.metrics_dataframe["loss"]) for result in grid} == EXPECTED
-
     assert grid.num_errors == 0
     sequence = [record["q"] for record in read(short.directory)]
     assert sequence == list(range(1, len(sequence) + 1))
 
 
 def attempt(run):
-    """Run an experiment; return its results, None where the storage has not let it come to an end."""
+    """Run an experiment; return its results, None where the storage has not let it come to an end and the error says so."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
             return run()
-        except (StorageError, OSError) as refusal:
-            assert isinstance(refusal, TunerError), f"an error that says nothing of the experiment: {refusal!r}"
+        except StorageError:
             return None
 
 
