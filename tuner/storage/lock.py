@@ -16,6 +16,7 @@ import fcntl
 import logging
 import os
 import socket
+import time
 import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +33,8 @@ _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVA
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CONTENT_LIMIT_BYTES: Final = 4096
 _STEAL_TIMEOUT_S: Final = 10.0
+_NAME_TIMEOUT_S: Final = 0.5
+"""How long a driver may take, once it has the lock, to write down that it is the owner."""
 
 
 _log = logging.getLogger("tuner")
@@ -123,7 +126,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds, or last held, an experiment.
+    """Who holds an experiment, or held it when its machine or process died.
 
     Attributes:
         pid: Process of the driver.
@@ -140,6 +143,12 @@ class Owner:
     started: str
     epoch: int = 0
     ticks: int | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has surely ended: it was one of this machine and is not there any more."""
+        is_here = (self.host, self.boot_id) == (socket.gethostname(), _boot_id())
+        return is_here and self.ticks is not None and stealing.start_ticks(self.pid) != self.ticks
 
     def __str__(self) -> str:
         """Return process, machine and time in one phrase."""
@@ -193,8 +202,17 @@ class ExperimentLock:
             self._owner = _myself()
             return
         if not is_acquired:
-            self._evict(read_owner(self._directory))
+            self._evict(self._present_owner())
         self._write(_myself())
+
+    def _present_owner(self) -> Owner | None:
+        """Return who holds the lock; waits a moment for one that has just taken it and not yet written its name."""
+        until_s = time.monotonic() + _NAME_TIMEOUT_S
+        while True:
+            owner = read_owner(self._directory)
+            if (owner and not owner.is_gone) or time.monotonic() > until_s:
+                return owner
+            time.sleep(_NAME_TIMEOUT_S / 50)
 
     def _evict(self, owner: Owner | None) -> None:
         held = f"experiment {self._directory} is driven by {owner or 'another process'}"
@@ -218,6 +236,9 @@ class ExperimentLock:
 
     def release(self) -> None:
         """Give the lock back; does nothing if it is not held."""
+        if self.is_held:
+            with suppress(OSError, ValueError):  # without a name nobody can be told, or made to kill, the wrong one
+                os.ftruncate(self._lock.descriptor, 0)
         self._owner = None
         self._lock.release()
 
@@ -236,7 +257,7 @@ class ExperimentLock:
 
 
 def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
-    """Return who holds, or last held, the experiment; None where that cannot be read."""
+    """Return who holds the experiment, or held it when its machine or process died; None where that cannot be read."""
     try:
         with (Path(experiment) / layout.LOCK).open("rb") as file:
             return Owner(**strict_json.loads(file.read(_CONTENT_LIMIT_BYTES)))
