@@ -29,6 +29,7 @@ from tuner.storage import layout, opening
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import START, Journal, recover
 from tuner.storage.lock import ExperimentLock
+from tuner.storage.salvage import salvage
 from tuner.storage.store import CheckpointStore
 
 from .config import RunConfig, TuneConfig
@@ -70,14 +71,14 @@ class Resumption:
         resume_unfinished: Whether trials that were not over go on.
         resume_errored: Whether failed trials are tried again.
         steal: Whether a driver of this machine that still holds the experiment is killed.
-        keeps_orphans: Whether checkpoints are kept that the journal does not know, since records of it are lost.
+        salvage: Whether a damaged journal is mended or cut; checkpoints that it does not know any more are kept then.
     """
 
     settings: ExperimentSettings
     resume_unfinished: bool = True
     resume_errored: bool = False
     steal: bool = False
-    keeps_orphans: bool = False
+    salvage: bool = False
 
     def event(self, settings: ExperimentSettings) -> DriverRestarted:
         """Return the event with which the new driver, and what holds for it, enters the journal."""
@@ -148,6 +149,8 @@ class Run:
 
     def _execute_locked(self, executor: Executor, settings: ExperimentSettings) -> Finished:
         plan, directory = self._plan, self._directory
+        if self._resumption and self._resumption.salvage:
+            salvage(directory)
         tail = recover(directory) if self._resumption else START
         declared = self._resumption.settings if self._resumption else settings
         experiment = Experiment(declared, plan.scheduler, plan.stopper)
@@ -246,9 +249,7 @@ class _Shutdown:
 
 def _recorded_checkpoints(trials: Sequence[Trial], resumption: Resumption) -> dict[str, set[str] | None]:
     """Return the names of each trial's checkpoints, None where the journal need not know all of them."""
-    return {
-        trial.trial_id: None if resumption.keeps_orphans else {checkpoint.directory for checkpoint in trial.checkpoints} for trial in trials
-    }
+    return {trial.trial_id: None if resumption.salvage else {checkpoint.directory for checkpoint in trial.checkpoints} for trial in trials}
 
 
 def _callbacks(plan: Plan) -> list[Callback]:

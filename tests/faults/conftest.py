@@ -1,5 +1,6 @@
 """Experiments on storage that fails when it is told to."""
 
+import dataclasses
 import errno
 import os
 import threading
@@ -146,8 +147,10 @@ class Short:
     def fit(self):
         return tune.Tuner(self.train, **self.given()).fit()
 
-    def restore(self):
-        return tune.Tuner.restore(self.directory, self.train, **self.given()).fit()
+    def restore(self, **how):
+        tuner = tune.Tuner.restore(self.directory, self.train, **self.given())
+        tuner._resumption = dataclasses.replace(tuner._resumption, **how)
+        return tuner.fit()
 
 
 @pytest.fixture
