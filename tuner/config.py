@@ -149,6 +149,8 @@ class RunConfig:
             time, so that a debugger works; a trial that crashes the process takes everything with it.
         durability: What a power cut may cost: ``"group"`` (the default) at most the last 50 ms of results, ``"strict"`` nothing,
             ``"process"`` what the system had not written yet. The death of processes costs nothing in any of them.
+        storage_retry_s: How long, in seconds, trials wait for storage that has failed or become read-only before they are stopped and
+            `fit` raises; 60 by default. For a full disk to have space again they wait as long as it takes.
         log_to_file: Accepted for compatibility; each trial's output always lands in its directory, in ``stdout`` and ``stderr``.
         progress_reporter: Accepted for compatibility and not used.
         sync_config: Accepted for compatibility and not used: what a trial writes stays where it is.
@@ -169,6 +171,7 @@ class RunConfig:
     resources: Mapping[str, float] | None = None
     executor: Literal["process", "inline"] = "process"
     durability: Literal["process", "group", "strict"] = "group"
+    storage_retry_s: float = 60.0
     log_to_file: bool | str | tuple[str, str] = True
     progress_reporter: Any = None
     sync_config: Any = None
@@ -185,6 +188,10 @@ class RunConfig:
             raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {self.executor!r}")
         if self.durability not in DURABILITIES:
             raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, got {self.durability!r}")
+        if isinstance(self.storage_retry_s, bool) or not isinstance(self.storage_retry_s, int | float):
+            raise TypeError(f"storage_retry_s must be a number of seconds, got {self.storage_retry_s!r}")
+        if not self.storage_retry_s >= 0:
+            raise ValueError(f"storage_retry_s must be at least 0 seconds, got {self.storage_retry_s!r}")
         if not isinstance(self.callbacks, Sequence | None):
             raise TypeError(f"callbacks must be a list of tuner.Callback, got {self.callbacks!r}")
         for callback in self.callbacks or ():

@@ -50,6 +50,19 @@ def is_experiment(path: Path) -> bool:
     return (path / layout.DECLARATION).is_file() or (path / layout.JOURNAL).is_dir()
 
 
+def check_unused(directory: Path) -> None:
+    """Make sure that the directory of a new experiment is still unused, now that its lock is held.
+
+    Raises:
+        ExperimentExists: If another driver has been there since its name was found free.
+    """
+    if is_experiment(directory):
+        raise ExperimentExists(
+            f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable) or "
+            'Tuner(..., resume="auto"), choose another name, or delete it'
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """What a directory tells about the experiment in it.
@@ -75,13 +88,21 @@ def noted_parts(plan: Plan) -> dict[str, Any]:
 
 
 def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path) -> None:
-    """Write ``experiment.json``: what was declared, for people and for a restore; nothing in it is ever executed."""
+    """Write ``experiment.json``: what was declared, for people and for a restore; nothing in it is ever executed.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
     created = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     _write({"created": created, "seed": plan.seed, "settings": settings.as_fields()}, plan, directory)
 
 
 def rewrite_declaration(plan: Plan, record: Record, directory: Path) -> None:
-    """Write down what is declared now; how the experiment began stays as it was recorded."""
+    """Write down what is declared now; how the experiment began stays as it was recorded.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
     _write({name: record.text[name] for name in ("created", "seed", "settings") if name in record.text}, plan, directory)
 
 
@@ -97,9 +118,12 @@ def _write(beginning: Mapping[str, Any], plan: Plan, directory: Path) -> None:
         **noted_parts(plan),
     }
     path = directory / layout.DECLARATION
-    text = strict_json.dumps(declaration) + "\n"
-    if not path.is_file() or path.read_text() != text:
-        atomic.write_text(path, text)
+    text = strict_json.dumps(strict_json.signed(declaration)) + "\n"
+    try:
+        if not path.is_file() or path.read_text() != text:
+            atomic.write_text(path, text)
+    except OSError as cause:
+        raise StorageError(f"{path} cannot be written: {cause}; nothing has been run") from cause
 
 
 def read_record(directory: Path) -> Record:
@@ -127,13 +151,14 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
     """
     path = directory / layout.DECLARATION
     try:
-        declaration = strict_json.loads(path.read_bytes())
-        version = int(declaration["format_version"])
+        text = strict_json.loads(path.read_bytes())
+        version = int(text["format_version"])
+        declaration = strict_json.checked(text) if version <= FORMAT_VERSION else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as cause:
         raise StorageError(f"{path} cannot be read: {cause}; it has to be there to continue the experiment") from cause
     if version > FORMAT_VERSION:
         raise StorageError(f"{path} has format version {version}, this release reads up to {FORMAT_VERSION}; update tuner-hpo")
-    return dict(declaration)
+    return declaration
 
 
 def check_restorable(directory: Path) -> None:
@@ -155,11 +180,7 @@ def named_directory(plan: Plan) -> Path:
 
 def _named(root: Path, name: str) -> Path:
     directory = root / layout.check_name(name)
-    if is_experiment(directory):
-        raise ExperimentExists(
-            f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable) or "
-            'Tuner(..., resume="auto"), choose another name, or delete it'
-        )
+    check_unused(directory)
     try:
         make_own_folder(directory)
     except OSError as cause:

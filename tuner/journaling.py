@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import final
 
 from tuner.core.counsel import Advice
-from tuner.core.events import Event, TrialSuggested, TurnEnded
+from tuner.core.events import Event, StopRequested, TrialSuggested, TurnEnded
 from tuner.storage import records
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.journal import Journal
 
 from .accounting import Accountant, Costs
+from .insistence import Insistence
 
 
 @final
@@ -26,16 +27,23 @@ class JournalLog:
         cleaner: Deletes checkpoints once the record that made them dispensable has been synced.
         accountant: Hears what it costs; None for nobody.
         configs: How configurations are written down; None where they are JSON values.
+        insistence: Tries again where the storage refuses; None for the usual patience.
 
     Attributes:
         journal: The journal.
     """
 
     def __init__(
-        self, journal: Journal, cleaner: CheckpointCleaner, accountant: Accountant | None = None, configs: ConfigCodec | None = None
+        self,
+        journal: Journal,
+        cleaner: CheckpointCleaner,
+        accountant: Accountant | None = None,
+        configs: ConfigCodec | None = None,
+        insistence: Insistence | None = None,
     ) -> None:
         self.journal = journal
         self._configs = configs
+        self._insistence = insistence or Insistence()
         self._cleaner = cleaner
         self._accountant = accountant
         self._routine_end_s: float | None = None
@@ -70,13 +78,32 @@ class JournalLog:
         self.flush()
 
     def flush(self) -> None:
-        """Write everything taken in, in one piece."""
+        """Write everything taken in, in one piece; while the storage refuses, wait.
+
+        Raises:
+            StorageError: If waiting is over, see `patience_s`; what was taken in stays in memory, and nobody may be answered.
+        """
         spent_s = self.journal.statistics.driver_s
-        self.journal.flush()
+        self._insistence.on(self.journal.flush)
         self._cleaner.release()
         if self._accountant:
             self._accountant.look()
             self._accountant.take_pause(self.journal.statistics.driver_s - spent_s, is_counted=False)
+
+    def ask_to_stop(self, request: StopRequested) -> None:
+        """Let waiting for the storage end soon; may be called from signal handlers and other threads."""
+        self._insistence.ask_to_stop(request)
+
+    def close(self, at_s: float) -> None:
+        """Write and sync everything, and that the driver has come to its end: whatever changes in the records before that shows.
+
+        Raises:
+            StorageError: As `flush` does.
+        """
+        self.settle()
+        self.journal.append(records.mark(records.CLOSE, at_s))
+        self._insistence.on(self.journal.flush)
+        self._insistence.on(self.journal.sync)
 
     def _costs(self) -> Costs:
         spent = self.journal.statistics

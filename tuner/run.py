@@ -13,35 +13,38 @@ from pathlib import Path
 
 from tuner.analysis.persistence import Persistence
 from tuner.analysis.rows import JournalRows, superseded_attempts
-from tuner.core.commands import StartWorker
+from tuner.core.events import StopRequested
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
-from tuner.execution.messages import Assignment
 from tuner.execution.processes import ProcessExecutor
 from tuner.execution.shipping import check_secrets
 from tuner.loggers import Callback, Console, ErrorLog, TrialFileLogger, default_loggers
 from tuner.loggers.callback_list import CallbackList
-from tuner.storage import layout
+from tuner.storage import opening
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
-from tuner.storage.folder import inspect_folder, make_own_folder
-from tuner.storage.journal import START, Journal, recover
+from tuner.storage.folder import inspect_folder
+from tuner.storage.journal import START, Journal, Tail, recover
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.objects import ObjectStore
+from tuner.storage.salvage import salvage
 from tuner.storage.store import CheckpointStore
 
 from .accounting import Accountant, Costs
+from .assigner import Assigner
 from .config import ResumeConfig
-from .directory import Record, rewrite_declaration, write_declaration
+from .directory import Record, check_unused, rewrite_declaration, write_declaration
 from .driver import Driver
+from .insistence import Insistence
 from .interrupts import Interrupts
 from .journaling import JournalLog
+from .mending import mend_logs
 from .observers import Observers
-from .plan import Plan, derived_seed
+from .plan import Plan
 from .rebuild import Rebuilt, rebuild
 from .restoration import restore_line
 from .snapshots import Snapshots, usable
@@ -75,48 +78,20 @@ class Resumption:
         record: What its directory tells.
         resume: What becomes of its trials.
         changes: What is declared otherwise now, a line each.
+        steal: Whether a driver of this machine that still holds the experiment is killed.
+        salvage: Whether a damaged journal is mended or cut; checkpoints that it does not know any more are kept then.
     """
 
     record: Record
     resume: ResumeConfig = field(default_factory=ResumeConfig)
     changes: Sequence[str] = ()
+    steal: bool = False
+    salvage: bool = False
 
     @property
     def settings(self) -> ExperimentSettings:
         """The settings with which it began."""
         return self.record.settings
-
-
-class Assigner:
-    """Completes a `StartWorker` to what the worker has to know, and makes the trial's directory."""
-
-    def __init__(self, plan: Plan, directory: Path, objects: ObjectStore) -> None:
-        self._plan = plan
-        self._directory = directory
-        self._objects = objects
-
-    def __call__(self, command: StartWorker) -> Assignment:
-        """Return the assignment of the attempt that is to be started."""
-        trial_dir = layout.trial_directory(self._directory, command.trial_id)
-        make_own_folder(trial_dir)
-        checkpoint = command.checkpoint
-        return Assignment(
-            trial_id=command.trial_id,
-            attempt=command.attempt,
-            config=self._objects.lighten(command.config) if self._plan.run.executor == "process" else command.config,
-            experiment_name=self._directory.name,
-            trial_dir=os.fspath(trial_dir),
-            experiment_tag=command.experiment_tag,
-            resources=command.resources,
-            gpu_ids=command.gpu_ids,
-            checkpoint_dir=os.fspath(trial_dir / checkpoint.directory) if checkpoint else None,
-            iteration=checkpoint.iteration if checkpoint else 0,
-            time_total_s=checkpoint.time_total_s if checkpoint else 0.0,
-            counters=checkpoint.counters if checkpoint else {},
-            next_checkpoint=command.next_checkpoint,
-            seed=derived_seed(self._plan.seed, command.trial_id),
-            sync_checkpoints=self._plan.run.durability != "process",
-        )
 
 
 class Run:
@@ -144,33 +119,46 @@ class Run:
         with contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects))) as opened:
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
-            with ExperimentLock(directory), contextlib.closing(opened):
-                return self._execute_locked(opened.executor, settings)
+            steal = self._resumption is not None and self._resumption.steal
+            with ExperimentLock(directory, steal=steal), contextlib.closing(opened):
+                if self._resumption:
+                    return self._execute_locked(opened.executor, settings)
+                check_unused(directory)
+                with opening.nothing_left_behind(directory):
+                    write_declaration(plan, settings, directory)
+                    return self._execute_locked(opened.executor, settings)
 
     def _execute_locked(self, executor: Executor, settings: ExperimentSettings) -> Finished:
         plan, directory = self._plan, self._directory
         configs = ConfigCodec(plan.space, self._objects)
         if self._resumption:
-            snapshot = usable(plan, directory)
-            # Without syncs a snapshot may outlive records that it contains; with them, such records have been destroyed.
-            is_synced = plan.run.durability != "process"
-            tail = recover(directory, snapshot.last_sequence if snapshot and is_synced else 0)
-            rebuilt = rebuild(plan, directory, self._resumption.settings, snapshot, configs)
+            tail, rebuilt = self._taken_up(self._resumption, configs)
         else:
-            tail = START
-            write_declaration(plan, settings, directory)
-            rebuilt = rebuild(plan, directory, settings, None, configs)
-        if self._resumption:
-            rewrite_declaration(plan, self._resumption.record, directory)
+            tail, rebuilt = START, rebuild(plan, directory, settings, None, configs)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
             stage = _Stage(rebuilt, executor, settings, journal, cleaner)
             return self._drive(stage, CheckpointStore(directory, cleaner))
+
+    def _taken_up(self, resumption: Resumption, configs: ConfigCodec) -> tuple[Tail, Rebuilt]:
+        """Take over the directory of an experiment, and return where its journal ends and how it was left."""
+        plan, directory = self._plan, self._directory
+        if resumption.salvage:
+            salvage(directory)
+        snapshot = None if resumption.salvage else usable(plan, directory)
+        # Without syncs a snapshot may outlive records that it contains; with them, such records have been destroyed.
+        is_synced = plan.run.durability != "process"
+        tail = recover(directory, snapshot.last_sequence if snapshot and is_synced else 0)
+        rebuilt = rebuild(plan, directory, resumption.settings, snapshot, configs)
+        rewrite_declaration(plan, resumption.record, directory)
+        opening.sweep(directory, _recorded_checkpoints(rebuilt.state.experiment.trials, resumption))
+        return tail, rebuilt
 
     def _drive(self, stage: _Stage, store: CheckpointStore) -> Finished:
         experiment, settings, proposer = stage.rebuilt.state.experiment, stage.settings, stage.rebuilt.state.proposer
         plan, directory = stage.rebuilt.plan, self._directory
         accountant = Accountant()
-        log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs)
+        insistence = Insistence(plan.run.storage_retry_s)
+        log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence)
         console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
         callbacks = CallbackList([*self._callbacks, ErrorLog(), console])
         callbacks.set_state(stage.rebuilt.callbacks)
@@ -191,8 +179,13 @@ class Run:
         )
         first = [self._resumption.resume.event(settings)] if self._resumption else []
         num_started = sum(trial.attempt for trial in experiment.trials)
+
+        def request_stop(request: StopRequested) -> None:
+            log.ask_to_stop(request)
+            driver.request_stop(request)
+
         try:
-            with rare_garbage_collection(), Interrupts(driver.request_stop) as interrupts:
+            with rare_garbage_collection(), Interrupts(request_stop) as interrupts:
                 observers.begin_experiment(
                     stop=plan.run.stop,
                     num_samples=plan.tune.num_samples,
@@ -200,10 +193,13 @@ class Run:
                     mode=settings.mode,
                     space=plan.space,
                 )
-                self._tell_changes()
-                self._mend_logs(stage.rebuilt)
+                if self._resumption:
+                    self._tell_changes()
+                    rows = JournalRows(directory, superseded_attempts(experiment.trials))
+                    mend_logs(self._callbacks, experiment.trials, rows, stage.rebuilt.past.recent)
                 driver.run(first)
-            snapshots.close(driver.elapsed_s)
+                snapshots.close(driver.elapsed_s)
+                log.close(driver.elapsed_s)
         except Exception as defect:
             defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
             raise
@@ -223,14 +219,6 @@ class Run:
     def _tell_changes(self) -> None:
         for change in self._resumption.changes if self._resumption else ():
             _log.warning("declared otherwise than when the experiment was last run: %s", change)
-
-    def _mend_logs(self, rebuilt: Rebuilt) -> None:
-        """Write the log files anew whose last rows a killed driver may have left out; the journal has them all."""
-        rows = JournalRows(self._directory, superseded_attempts(rebuilt.state.experiment.trials))
-        for logger in self._callbacks:
-            if isinstance(logger, TrialFileLogger):
-                for trial_id in rebuilt.past.recent:
-                    logger.rewrite(rebuilt.state.experiment.roster[trial_id], rows.of(trial_id))
 
 
 def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
@@ -265,6 +253,11 @@ class _Shutdown:
     def close(self) -> None:
         """Kill what still runs."""
         self.executor.shutdown(_SHUTDOWN_S)
+
+
+def _recorded_checkpoints(trials: Sequence[Trial], resumption: Resumption) -> dict[str, set[str] | None]:
+    """Return the names of each trial's checkpoints, None where the journal need not know all of them."""
+    return {trial.trial_id: None if resumption.salvage else {checkpoint.directory for checkpoint in trial.checkpoints} for trial in trials}
 
 
 def _costs_of(callbacks: CallbackList, members: Sequence[Callback]) -> Callable[[], Costs]:

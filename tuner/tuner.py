@@ -77,10 +77,10 @@ class Tuner:
             if is_experiment(directory):
                 self._continue(directory, read_record(directory), ResumeConfig())
 
-    def _continue(self, directory: Path, record: Record, resume: ResumeConfig) -> None:
+    def _continue(self, directory: Path, record: Record, resume: ResumeConfig, *, steal: bool = False, salvage: bool = False) -> None:
         self._plan = with_seed(self._plan, record.seed)
         self._directory = directory
-        self._resumption = Resumption(record, resume, list(changes(record, self._plan)))
+        self._resumption = Resumption(record, resume, list(changes(record, self._plan)), steal=steal, salvage=salvage)
 
     @classmethod
     def restore(  # noqa: PLR0917  (Ray Tune's signature)
@@ -109,6 +109,8 @@ class Tuner:
         resources: Mapping[str, float] | None = None,
         executor: Literal["process", "inline"] | None = None,
         verbose: int | None = None,
+        steal: bool = False,
+        salvage: bool = False,
     ) -> Self:
         """Return the experiment that lies in a directory, to be continued by `fit`.
 
@@ -145,6 +147,8 @@ class Tuner:
             resources: What the experiment may occupy in all; recorded amounts hold on another machine, too.
             executor: Where trials run.
             verbose: How much is shown.
+            steal: Whether a driver of this machine that still holds the experiment, since it hangs, say, is killed.
+            salvage: Whether a damaged journal is mended, or cut where that cannot be done; what is cut off is kept aside and done again.
 
         Raises:
             ValueError: If something that could only be described is not given again; names every such place.
@@ -181,7 +185,7 @@ class Tuner:
         directory = Path(path).expanduser().absolute()
         record = read_record(directory)
         tuner = cls(trainable, **restored_arguments(record, directory, given))
-        tuner._continue(directory, record, _one_of(resume_config or _resume_config, switches))
+        tuner._continue(directory, record, _one_of(resume_config or _resume_config, switches), steal=steal, salvage=salvage)
         return tuner
 
     @classmethod

@@ -18,6 +18,7 @@ from tuner import Tuner
 from tuner.directory import read_record
 from tuner.errors import ExperimentExists, StorageError
 from tuner.restoration import restore_line
+from tuner.storage import strict_json
 
 
 def train(config):
@@ -210,7 +211,7 @@ def test_a_planted_declaration_runs_nothing_and_is_refused(declare, path, monkey
     declaration["tune_config"]["search_alg"] = {"@": "antigravity.Searcher"}
     declaration["run_config"]["stop"] = {"@": "FunctionStopper", "function": "os.system"}
     declaration["param_space"]["x"] = {"@": "SampleFrom", "function": "antigravity.fly"}
-    file.write_text(json.dumps(declaration))
+    file.write_text(strict_json.dumps(strict_json.signed({key: declaration[key] for key in declaration if key != "sha256"})))
     imported = []
     real_import = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", lambda name, *rest: (imported.append(name), real_import(name, *rest))[1])

@@ -48,7 +48,8 @@ def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> 
         TypeError: If `metrics` is no dictionary or `checkpoint` no `Checkpoint`.
         ValueError: If a name is reserved or stands for two values, or if there are more than 1,000 names or 1 MiB.
         FileNotFoundError: If the checkpoint's directory does not exist.
-        CheckpointError: If it could not be stored; nothing has been reported then.
+        CheckpointError: If a link leads out of it; nothing has been reported then. Where the disk is full or fails, a warning in the
+            trial's ``stderr`` says so and the metrics are reported without a checkpoint; the next one is tried again.
         RuntimeError: After the end of the trial, in processes that it has started, and in class trainables, which return their metrics
             from ``step``.
     """

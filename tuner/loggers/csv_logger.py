@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from tuner.core import result as keys
+from tuner.core.trial import Trial
 from tuner.storage.layout import PROGRESS
 
 from .batching import Pace
@@ -76,6 +77,10 @@ class _CsvFile(TrialFile):
     def __str__(self) -> str:
         return str(self._path)
 
+    def is_complete(self, trial: Trial) -> bool:
+        num_rows, last = _extent(self._path)
+        return num_rows == trial.iteration and (num_rows == 0 or last == trial.iteration)
+
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:
             self._cut_back(-1 if begin.is_first else begin.resumed_iteration)
@@ -132,6 +137,24 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
         table.pop()
     header, rows = (table[0], table[1:]) if table else ([], [])
     return header, [row for row in rows if len(row) == len(header)]
+
+
+def _extent(path: Path) -> tuple[int, float]:
+    """Return the number of rows of a ``progress.csv``, and the training iteration of the last; -1 rows where it is torn."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return 0, math.nan
+    if not data.endswith(_LINE_END.encode()):
+        return -1, math.nan
+    if b'"' in data:  # where cells may hold line breaks
+        header, rows = read_table(path)
+        return len(rows), _iteration(header, rows[-1]) if rows else math.nan
+    lines = data.count(b"\n")
+    header, last = (
+        line.decode(errors="replace").split(",") for line in (data[: data.find(b"\n")], data[data.rfind(b"\n", 0, -1) + 1 : -1])
+    )
+    return lines - 1, _iteration(header, last) if len(header) == len(last) else math.nan
 
 
 def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from tuner.core.result import TRAINING_ITERATION
+from tuner.core.trial import Trial
 from tuner.storage.layout import PARAMS, RESULTS
 from tuner.storage.strict_json import describe
 
@@ -53,6 +54,16 @@ class _JsonFile(TrialFile):
 
     def __str__(self) -> str:
         return str(self._path)
+
+    def is_complete(self, trial: Trial) -> bool:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return trial.iteration == 0
+        if data.count(b"\n") != trial.iteration or not data.endswith(b"\n"):
+            return False
+        last = data[data.rfind(b"\n", 0, -1) + 1 :]
+        return f'"{TRAINING_ITERATION}": {trial.iteration},'.encode() in last
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:

@@ -6,7 +6,8 @@ import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, assert_never, final
@@ -126,6 +127,14 @@ class TrialFile(Sink):
         self._owner.fail(error)
 
     @abstractmethod
+    def is_complete(self, trial: Trial) -> bool:
+        """Return whether the file on disk holds the trial's results, as far as their number and the last of them tell.
+
+        Raises:
+            OSError: If it is there and cannot be read.
+        """
+
+    @abstractmethod
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         """Write one segment, wholly or not at all; called again with it after an `OSError`."""
 
@@ -202,10 +211,44 @@ class TrialFileLogger(LoggerCallback):
             trial: The trial.
             results: All its results that count, oldest first.
         """
-        self._add(trial, replace(_begin(trial), is_first=True))
+        for entry in self._story(trial, results):
+            self._add(trial, entry)
+        if trial.is_finished:
+            self._files.pop(trial, None)
+
+    def is_complete(self, trial: Trial) -> bool:
+        """Return whether the trial's file holds its results, as far as their number and the last of them tell."""
+        try:
+            return self._is_off or self.open_file(Path(trial.local_path)).is_complete(trial)
+        except OSError:
+            return False
+
+    def audit(self, trials: Sequence[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
+        """Have the files of trials that are over looked at in the background, and those written anew that lack something.
+
+        Args:
+            trials: Trials of which nothing is logged any more.
+            results_of: Returns, for the id of one, all its results that count.
+        """
+        if trials and not self._is_off:
+            self.writer.add(_Audit(self, trials, results_of), None)
+
+    def mend(self, trial: Trial, results_of: Callable[[str], Iterable[Mapping[str, Any]]], pace: Pace[Any]) -> None:
+        """Write the file of a trial anew, at once, if it lacks something.
+
+        Raises:
+            OSError: If it cannot be written; it is to be tried again.
+        """
+        file = self.open_file(Path(trial.local_path))
+        if not file.is_complete(trial):
+            file.write(list(self._story(trial, results_of(trial.trial_id))), pace)
+
+    def _story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+        yield replace(_begin(trial), is_first=True)
         for result in results:
-            self._add(trial, Row(result, float(result.get(TIMESTAMP) or time.time())))
-        self.log_trial_end(trial, failed=trial.status is Status.ERROR)
+            yield Row(result, float(result.get(TIMESTAMP) or time.time()))
+        if trial.is_finished and trial.ending is not Ending.INTERRUPTED:
+            yield End(trial.status is Status.ERROR, time.time())
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Write everything that is still waiting."""
@@ -232,6 +275,30 @@ class TrialFileLogger(LoggerCallback):
     def _raise_defect(self) -> None:
         if self._defect is not None:
             raise self._defect
+
+
+@final
+class _Audit(Sink):
+    """Looks at the files of trials that are over, and mends those that lack something, in one go with everything else that is written."""
+
+    def __init__(self, logger: TrialFileLogger, trials: Sequence[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
+        self._logger = logger
+        self._waiting = deque(trials)
+        self._results_of = results_of
+
+    def __str__(self) -> str:
+        return f"a log file of trial {self._waiting[0].trial_id}" if self._waiting else "log files"
+
+    def write(self, entries: list[Any], pace: Pace[Any]) -> None:
+        """Go on where a failure has ended it."""
+        for trial in pace(list(self._waiting)):
+            self._logger.mend(trial, self._results_of, pace)
+            self._waiting.popleft()
+
+    def fail(self, error: Exception) -> None:
+        """Tell the logger."""
+        self._waiting.clear()
+        self._logger.fail(error)
 
 
 def _begin(trial: Trial) -> Begin:

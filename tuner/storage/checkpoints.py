@@ -9,6 +9,7 @@ commit of its index, or the next sweep, removes it.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -33,6 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 _UNFINISHED_MODE: Final = 0o700
+_NAME: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,}")
 
 
 @final
@@ -340,7 +342,8 @@ def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = 
 
     Args:
         trial_dir: The trial's directory; one that is not there holds nothing.
-        recorded: Names of the checkpoint directories that the journal knows; others are orphans and are removed. None keeps them all.
+        recorded: Names of the checkpoint directories that the journal knows; other ones of ours are orphans and are removed. None
+            keeps them all.
 
     Returns:
         The names that were removed.
@@ -354,12 +357,17 @@ def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = 
     except FileNotFoundError:
         return []
     leftovers = [name for name in names if name.startswith(STAGING_PREFIX)]
-    orphans = [] if recorded is None else [name for name in names if name.startswith(CHECKPOINT_PREFIX) and name not in recorded]
+    orphans = [] if recorded is None else [name for name in names if name not in recorded and _is_ours(directory / name)]
     for name in leftovers:
         _remove(directory / name)
     for name in orphans:
         delete(directory / name)
     return leftovers + orphans
+
+
+def _is_ours(path: Path) -> bool:
+    # A directory of the user's may have a similar name, but has no manifest.
+    return _NAME.fullmatch(path.name) is not None and (path / MANIFEST).is_file()
 
 
 def latest_valid(trial_dir: str | os.PathLike[str], candidates: Iterable[CheckpointRecord]) -> CheckpointRecord | None:

@@ -271,6 +271,7 @@ _decode_tagged: Final = json.JSONDecoder(parse_constant=_refuse_constant, object
 _SEAL_START: Final = '{"sha256":"'
 _SEAL_MIDDLE: Final = '","body":'
 _SEAL_END: Final = "}\n"
+_SIGNATURE: Final = "sha256"
 
 
 def seal(value: Any, default: Default | None = None) -> str:
@@ -296,3 +297,25 @@ def unseal(text: bytes) -> Any:
     if text[:body_at] != expected or text[-len(_SEAL_END) :] != _SEAL_END.encode():
         raise ValueError("its SHA-256 does not match its content")
     return loads(body)
+
+
+def signed(body: Mapping[str, Any], default: Default | None = None) -> dict[str, Any]:
+    """Return a dictionary of JSON values to which the SHA-256 of all its others is added, for files that people read, too."""
+    text = dumps(dict(body), default)
+    return {**loads(text), _SIGNATURE: hashlib.sha256(text.encode()).hexdigest()}
+
+
+def checked(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was given to `signed`, after it has been read back.
+
+    Raises:
+        ValueError: If anything but the layout of the text has changed.
+
+    Example:
+        >>> checked(signed({"seed": 3}))
+        {'seed': 3}
+    """
+    rest = {key: value for key, value in body.items() if key != _SIGNATURE}
+    if hashlib.sha256(dumps(rest, opaque).encode()).hexdigest() != body.get(_SIGNATURE):
+        raise ValueError("its SHA-256 does not match its content")
+    return rest
