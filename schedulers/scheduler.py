@@ -98,8 +98,16 @@ class Scheduler(Declared, ABC):
         """
         return ()
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether `state_dict` tells all that the facts so far have led to.
+
+        False, unless it is overridden: the scheduler is then brought back by telling it all facts again, from the beginning.
+        """
+        return type(self).state_dict is not Scheduler.state_dict
+
     def state_dict(self) -> dict[str, Any]:
-        """Return what cannot be rebuilt from the facts alone, as JSON values."""
+        """Return all that the facts so far have led to, as JSON values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -75,8 +75,16 @@ class Searcher(Declared, ABC):
             stopped: Whether a scheduler or a stopper ended it before it was done.
         """
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether `state_dict` tells all that suggestions and results so far have led to.
+
+        False, unless it is overridden: the searcher is then brought back by living through all of them again, from the beginning.
+        """
+        return type(self).state_dict is not Searcher.state_dict
+
     def state_dict(self) -> dict[str, Any]:
-        """Return what replaying suggestions and results cannot rebuild, as JSON values."""
+        """Return all that suggestions and results so far have led to, as JSON values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

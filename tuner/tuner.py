@@ -249,8 +249,15 @@ class Tuner:
 def _grid(plan: Plan, finished: Finished) -> ResultGrid:
     mode: Any = plan.mode
     retention = plan.checkpoint.policy(is_class=is_class_trainable(plan.trainable)).retention
-    rows = JournalRows(finished.directory, superseded_attempts(finished.trials))
-    return ResultGrid(finished.trials, os.fspath(finished.directory), rows, plan.metric, mode, retention=retention)
+    return ResultGrid(
+        finished.trials,
+        os.fspath(finished.directory),
+        JournalRows(finished.directory, superseded_attempts(finished.trials)),
+        plan.metric,
+        mode,
+        retention=retention,
+        persistence=finished.persistence,
+    )
 
 
 def _check_resume(resume: Any, plan: Plan) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .trial import Trial
@@ -36,6 +36,22 @@ class Leaderboard:
     def leaders(self) -> Sequence[Trial]:
         """The best trials by their best result, best first, at most five."""
         return tuple(trial for _, trial in self._leaders)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the board as JSON values."""
+        return {
+            "trial": self.trial.trial_id if self.trial else None,
+            "value": self.value,
+            "result": dict(self.result),
+            "leaders": [[cost, trial.trial_id] for cost, trial in self._leaders],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], trial_of: Callable[[str], Trial]) -> None:
+        """Take back what `state_dict` returned; `trial_of` returns a trial by its id."""
+        self.trial = trial_of(state["trial"]) if state["trial"] else None
+        self.value = state["value"]
+        self.result = state["result"]
+        self._leaders = [(cost, trial_of(trial_id)) for cost, trial_id in state["leaders"]]
 
     def consider(self, trial: Trial, flat: Mapping[str, Any]) -> None:
         """Take in a flattened result; of equal values the earlier one stays ahead."""

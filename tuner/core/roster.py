@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from schedulers.decisions import Reason
 
@@ -63,6 +64,29 @@ class Roster:
         self.trials.append(trial)
         self._by_id[trial.trial_id] = trial
         self.num_by_status[trial.status] += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the trials themselves do not tell, as JSON values."""
+        return {
+            "ready": [trial.trial_id for trial in self.ready.in_order()],
+            "live": list(self.live),
+            "paused": list(self.paused),
+            "num_failed_attempts": self.num_failed_attempts,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
+        """Take back all trials, and what `state_dict` returned; the roster is empty so far."""
+        for trial in trials:
+            self.add(trial)
+            if trial.ending is not None:
+                self.num_by_ending[trial.ending] += 1
+        for trial_id in state["ready"]:
+            self.ready.push(self[trial_id])
+        self.live = {trial_id: self[trial_id] for trial_id in state["live"]}
+        self.paused = {trial_id: self[trial_id] for trial_id in state["paused"]}
+        self.num_failed_attempts = state["num_failed_attempts"]
+        for trial in self.live.values():
+            self.pool.hold(trial.resources, trial.gpu_ids)
 
     def misfit(self, trial: Trial) -> Failure | None:
         """Return why the trial could never run here, None if it could."""
