@@ -32,6 +32,8 @@ Note = dict[str, Any]
 """A declared value as JSON."""
 
 TAG: Final = "@"
+ABSENT: Final = '"@":"absent"'
+"""How the text begins of a note that describes what it cannot hold."""
 _ABSENT, _TUPLE, _DICT, _DURATION = "absent", "tuple", "dict", "timedelta"
 _WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
 _PLAIN = (bool, int, float, str, type(None))

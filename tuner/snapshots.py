@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from searchers.space import domains, flat_name, grid_axes
 from tuner.core.experiment import Experiment
 from tuner.core.memory import trial_fields, trial_from
 from tuner.core.trial import Trial
@@ -22,6 +21,7 @@ from tuner.storage.layout import trial_directory
 from tuner.storage.snapshot import Snapshot, SnapshotClock, load_newest, write_text
 
 from .accounting import Accountant, Costs
+from .declarations import ABSENT, constructed, note
 from .journaling import JournalLog
 from .plan import Plan
 from .proposer import Proposer
@@ -74,7 +74,7 @@ class State:
             Exception: Whatever a part raises that is not the one whose state was put down.
         """
         counsel = self.experiment.counsel
-        self.experiment.load_state_dict(state["experiment"], map(trial_from, state["trials"]))
+        self.experiment.load_state_dict(state["experiment"], map(trial_from, map(_whole, state["trials"])))
         counsel.scheduler.load_state_dict(state["scheduler"])
         counsel.stopper.load_state_dict(state["stopper"])
         self.proposer.load_state_dict(state["proposer"])
@@ -149,7 +149,7 @@ class Snapshots:
                     return
                 self._log.settle()
                 text = self._text(elapsed_s)
-                if _OPAQUE in text:
+                if _OPAQUE in text or ABSENT in text:
                     _log.debug("no snapshots are taken, since configurations hold objects; a restore replays the whole journal")
                     self._is_off = True
                     return
@@ -225,11 +225,11 @@ def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
 
 def identity(plan: Plan) -> dict[str, Any]:
     """Return what has to be the same for one plan to go on from the state of another."""
-    searched = {**domains(plan.space), **grid_axes(plan.space)}
-    parts = {"scheduler": plan.scheduler, "searcher": plan.searcher, "stopper": plan.stopper}
     return {
-        "space": {flat_name(path): strict_json.without_addresses(repr(domain)) for path, domain in searched.items()},
-        **{name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in parts.items()},
+        "space": note(dict(plan.space)),
+        "scheduler": note(plan.scheduler),
+        "searcher": note(plan.searcher),
+        "stop": note(plan.run.stop),
     }
 
 
@@ -252,4 +252,9 @@ def fixed_period_s() -> float | None:
 
 
 def _words_for(trial: Trial) -> str:
-    return strict_json.dumps(trial_fields(trial), strict_json.opaque)
+    # As a note, since plain JSON would make lists of tuples.
+    return strict_json.dumps({**trial_fields(trial), "config": note(trial.config)}, strict_json.opaque)
+
+
+def _whole(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {**fields, "config": constructed(fields["config"], "config", [])}
