@@ -27,7 +27,7 @@ class Proposer:
         request_for: Returns the resource request of a trial with a given configuration; may be the user's code and raise.
 
     Attributes:
-        disowned: Trials whose recorded configuration is not the one that the searcher proposes for them now; it hears nothing of them.
+        foreign: Trials that run a configuration which this searcher has not proposed, and whether it waits for their end; see `disown`.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Proposer:
         self._constants = constants(space)
         self._request_for = request_for
         self._num_suggested = 0
-        self.disowned: set[str] = set()
+        self.foreign: dict[str, bool] = {}
 
     def ask(self, trial_ids: list[str]) -> list[Answer]:
         """Return one answer for each id; once the searcher has nothing to propose it is not asked again for the rest."""
@@ -54,7 +54,7 @@ class Proposer:
         """Let the searcher give an answer again, and return what counts: the recorded one.
 
         Its own configuration is preferred where both say the same, since it holds the objects that JSON could only describe. Where it
-        proposes something else now, the result of the recorded configuration would mislead it, so it is told that its own has failed.
+        proposes something else now, the results of the recorded configuration are kept from it, see `disown`.
 
         Raises:
             StorageError: If the recorded configuration holds objects that the searcher does not propose again.
@@ -66,11 +66,11 @@ class Proposer:
         self._num_suggested = num_before + isinstance(recorded, TrialSuggested)
         if isinstance(recorded, TrialSuggested) and isinstance(answer, TrialSuggested) and _text(answer.config) == _text(recorded.config):
             return replace(recorded, config=answer.config)
-        if isinstance(answer, TrialSuggested):
-            self._searcher.on_trial_complete(recorded.trial_id, error=True)
         if isinstance(recorded, TrialSuggested):
-            self.disowned.add(recorded.trial_id)
+            self.disown(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))
             _check_is_whole(recorded)
+        elif isinstance(answer, TrialSuggested):
+            self._searcher.on_trial_complete(recorded.trial_id, error=True)
         return recorded
 
     @property
@@ -80,17 +80,27 @@ class Proposer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the searcher's state and that of its desk, as JSON values."""
-        return {"searcher": self._searcher.state_dict(), "num_suggested": self._num_suggested, "disowned": sorted(self.disowned)}
+        return {"searcher": self._searcher.state_dict(), "num_suggested": self._num_suggested, "foreign": dict(self.foreign)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
         self._searcher.load_state_dict(state["searcher"])
         self._num_suggested = state["num_suggested"]
-        self.disowned = set(state["disowned"])
+        self.foreign = dict(state["foreign"])
+
+    def disown(self, trial_id: str, *, is_awaited: bool) -> None:
+        """Take note that a trial runs a configuration which this searcher has not proposed, so that its results would mislead it.
+
+        Args:
+            trial_id: The trial.
+            is_awaited: Whether the searcher has proposed another configuration for it; it then hears at the end that this one failed.
+        """
+        self.foreign[trial_id] = is_awaited
 
     def tell(self, notice: Notice) -> None:
         """Let the searcher hear of a notice that concerns it."""
-        if notice.trial.trial_id in self.disowned:
+        if notice.trial.trial_id in self.foreign:
+            self._tell_foreign(notice)
             return
         match notice:
             case ResultRecorded(trial, _, flat):
@@ -101,6 +111,11 @@ class Proposer:
                 self._searcher.on_trial_complete(trial.trial_id, error=True)
             case _:
                 pass
+
+    def _tell_foreign(self, notice: Notice) -> None:
+        is_over = isinstance(notice, TrialEnded) or (isinstance(notice, AttemptFailed) and not notice.will_retry)
+        if is_over and self.foreign[notice.trial.trial_id]:
+            self._searcher.on_trial_complete(notice.trial.trial_id, error=True)
 
     def _ask_once(self, trial_id: str) -> Answer:
         suggestion = self._searcher.suggest(trial_id)

@@ -82,8 +82,8 @@ def _tell(proposer: Proposer, notices: Sequence[Notice]) -> None:
 def _say_what_has_changed(experiment: Experiment, proposer: Proposer) -> None:
     if num_changes := experiment.counsel.num_changes_of_mind:
         _log.info("scheduler and stop criterion would decide otherwise now in %d places; what was decided stays decided", num_changes)
-    if proposer.disowned:
+    if proposer.foreign:
         _log.info(
             "the searcher proposes other configurations now for %d trials; the recorded ones are kept, and it learns nothing from them",
-            len(proposer.disowned),
+            len(proposer.foreign),
         )

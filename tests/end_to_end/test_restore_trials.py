@@ -49,7 +49,7 @@ class Bomb:
         return Path.touch, (self.trace,)
 
 
-@pytest.mark.filterwarnings("ignore:snapshot .* is damaged:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:snapshot:RuntimeWarning")
 def test_nothing_is_unpickled_or_imported_whatever_lies_in_the_directory(failed, path, tmp_path, monkeypatch):
     trace = tmp_path / "trace"
     bomb = pickle.dumps(Bomb(trace))
