@@ -225,12 +225,8 @@ def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
 
 def identity(plan: Plan) -> dict[str, Any]:
     """Return what has to be the same for one plan to go on from the state of another."""
-    return {
-        "space": note(dict(plan.space)),
-        "scheduler": note(plan.scheduler),
-        "searcher": note(plan.searcher),
-        "stop": note(plan.run.stop),
-    }
+    parts = {"space": dict(plan.space), "scheduler": plan.scheduler, "searcher": plan.searcher, "stop": plan.run.stop}
+    return {name: strict_json.dumps(note(part)) for name, part in parts.items()}
 
 
 def fixed_period_s() -> float | None:
