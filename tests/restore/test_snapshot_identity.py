@@ -49,3 +49,12 @@ def test_another_argument_of_the_same_class_replays_the_journal(directory, chang
 def test_configurations_come_back_from_a_snapshot_with_their_types(directory):
     grid = tune.Tuner.restore(directory, learn).get_results()
     assert [result.config["sizes"] for result in grid] == [(1, 2)] * 3
+
+
+def test_a_space_with_secrets_is_declared_by_their_names_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUB_API_KEY", "swordfish")
+    run_config = tune.RunConfig(name="e", storage_path=tmp_path, executor="inline", verbose=0)
+    space = {"x": tune.uniform(0, 1), "key": tune.Secret("HUB_API_KEY")}
+    tune.Tuner(learn, param_space=space, run_config=run_config).fit()
+    assert "swordfish" not in (tmp_path / "e" / "experiment.json").read_text()
+    assert tune.Tuner.restore(tmp_path / "e", learn, num_samples=2).fit().num_terminated == 2
