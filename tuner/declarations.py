@@ -24,6 +24,7 @@ from searchers.declaration import Declared
 from searchers.searcher import Searcher
 from searchers.space import Categorical, Float, Integer, Normal
 from tuner.core import stoppers
+from tuner.core.secret import Secret
 from tuner.core.stoppers import Stopper
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
@@ -68,7 +69,7 @@ def known_classes() -> Mapping[str, type]:
     """Return the classes whose objects are constructed anew, by name: the public ones of this product that can be constructed."""
     faces = {schedulers: Scheduler, searchers: Searcher, stoppers: Stopper}
     found = [getattr(face, name) for face, base in faces.items() for name in _public(face, base)]
-    return {kind.__name__: kind for kind in (*found, *_DOMAINS, *_CONFIGS)}
+    return {kind.__name__: kind for kind in (*found, *_DOMAINS, Secret, *_CONFIGS)}
 
 
 def _public(face: Any, base: type) -> Iterator[str]:

@@ -37,6 +37,7 @@ EXAMPLES = [
     tune.quniform(0, 1, 0.25),
     tune.qlograndint(8, 64, 8),
     tune.qrandn(1.0, 2.0, 0.5),
+    tune.Secret("HUB_API_KEY"),
     tune.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min"),
     tune.FailureConfig(max_failures=-1, report_timeout_s=5.0),
     tune.TuneConfig(metric="loss", mode="min", num_samples=-1, time_budget_s=dt.timedelta(hours=1)),
