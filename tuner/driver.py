@@ -18,6 +18,7 @@ from tuner.core.experiment import Experiment
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.execution.executor import Executor
 
+from .interrupts import TIME_LIMIT
 from .observers import Observers
 from .proposer import Proposer
 
@@ -47,6 +48,8 @@ class Driver:
         elapsed_s: Running time of earlier sessions.
         tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
             to wait for events and deadlines only.
+        leave_at_s: Time by the executor's clock at which it asks for a stop by itself, since its own time will soon be over; None for
+            never.
     """
 
     def __init__(  # noqa: PLR0917  (its collaborators, given once)
@@ -61,6 +64,7 @@ class Driver:
         find_damage: Callable[[str, CheckpointRecord], str] | None = None,
         elapsed_s: float = 0.0,
         tick_s: float | None = 1.0,
+        leave_at_s: float | None = None,
     ) -> None:
         self._experiment = experiment
         self._executor = executor
@@ -71,6 +75,7 @@ class Driver:
         self._find_damage = find_damage
         self._tick_s = tick_s
         self._origin_s = executor.clock() - elapsed_s
+        self._leave_at_s = leave_at_s
         self._commands: list[Command] = []
         self._notices: list[Notice] = []
         self._answers: list[Event] = []
@@ -91,6 +96,7 @@ class Driver:
         while not self._experiment.is_finished:
             timeout_s = 0.0 if self._answers else self._patience_s()
             events = self._executor.wait(timeout_s)
+            self._mind_time_limit()
             answers, self._answers = self._answers, []
             requests, self._requests = self._requests, []
             self._turn([*requests, *answers, *events])
@@ -158,9 +164,16 @@ class Driver:
             self._answers += [lost, WorkerExited(start.trial_id, start.attempt, WorkerOutcome.LOST, Failure("CheckpointLost", why))]
         return bool(why)
 
+    def _mind_time_limit(self) -> None:
+        if self._leave_at_s is not None and self._executor.clock() >= self._leave_at_s:
+            self._leave_at_s = None
+            self._requests.append(StopRequested(TIME_LIMIT))
+
     def _patience_s(self) -> float | None:
         due_s = self._experiment.next_deadline_s()
         limits = [] if self._tick_s is None else [self._tick_s]
         if due_s is not None:
             limits.append(max(due_s - self.elapsed_s, 0.0))
+        if self._leave_at_s is not None:
+            limits.append(max(self._leave_at_s - self._executor.clock(), 0.0))
         return min(limits, default=None)

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import logging
 import os
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
+from tuner.execution import leftovers
 from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
@@ -35,7 +35,7 @@ from tuner.storage.store import CheckpointStore
 from .config import RunConfig, TuneConfig
 from .directory import write_declaration
 from .driver import Driver
-from .interrupts import Interrupts
+from .interrupts import Interrupts, cause_of_interruption, exit_code
 from .observers import Observers
 from .plan import Plan, derived_seed
 from .proposer import Proposer
@@ -52,12 +52,12 @@ class Finished:
     Attributes:
         directory: The experiment's directory.
         trials: All trials.
-        signal: The signal that ended it, None where it ran to its end.
+        exit_code: With which a script is to end, since a signal or the time limit interrupted it; None where it is to go on.
     """
 
     directory: Path
     trials: Sequence[Trial]
-    signal: signal.Signals | None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +153,14 @@ class Run:
         self._directory = directory
         self._resumption = resumption
         self._callbacks = _callbacks(plan)
+        self._began_s = 0.0
 
     def execute(self) -> Finished:
         """Run the experiment to its end."""
         plan, directory = self._plan, self._directory
         plan.connect()
         with contextlib.closing(_Shutdown(_make_executor(plan, directory))) as opened:
+            self._began_s = opened.executor.clock()
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
             with ExperimentLock(directory), contextlib.closing(opened):
@@ -166,6 +168,8 @@ class Run:
 
     def _execute_locked(self, executor: Executor, settings: ExperimentSettings) -> Finished:
         plan, directory = self._plan, self._directory
+        if self._resumption:
+            _end_leftovers(directory)
         tail = recover(directory) if self._resumption else START
         if not self._resumption:
             write_declaration(plan, settings, directory)
@@ -193,30 +197,33 @@ class Run:
             store.delete,
             find_damage=store.find_damage,
             elapsed_s=stage.past.elapsed_s,
+            leave_at_s=None if plan.run.leave_at_s is None else self._began_s + plan.run.leave_at_s,
         )
         first = [self._resumption.event(settings)] if self._resumption else []
-        try:
-            with rare_garbage_collection(), Interrupts(driver.request_stop) as interrupts:
-                observers.begin_experiment(
-                    stop=plan.run.stop,
-                    num_samples=plan.tune.num_samples,
-                    total_num_samples=settings.max_trials,
-                    mode=settings.mode,
-                    space=plan.space,
-                )
-                self._mend_logs(stage)
-                driver.run(first)
-        except Exception as defect:
-            defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
-            raise
-        finally:
-            observers.end_experiment()
-            console.close()
-        if experiment.stall:
-            _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
-        if interrupts.received:
-            console.print_notice(f"interrupted by {interrupts.received.name}; continue with\n    {restore_line(directory, plan)}")
-        return Finished(directory, experiment.trials, interrupts.received)
+        with Interrupts(driver.request_stop) as interrupts:
+            try:
+                with rare_garbage_collection():
+                    observers.begin_experiment(
+                        stop=plan.run.stop,
+                        num_samples=plan.tune.num_samples,
+                        total_num_samples=settings.max_trials,
+                        mode=settings.mode,
+                        space=plan.space,
+                    )
+                    self._mend_logs(stage)
+                    driver.run(first)
+            except (Exception, KeyboardInterrupt) as defect:
+                defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
+                raise
+            finally:
+                observers.end_experiment()
+                console.close()
+            if experiment.stall:
+                _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
+            rule = experiment.stop_reason.rule if experiment.stop_reason else ""
+            if cause := cause_of_interruption(rule):
+                console.print_notice(f"interrupted by {cause}; continue with\n    {restore_line(directory, plan)}")
+        return Finished(directory, experiment.trials, exit_code(rule, interrupts.received))
 
     def _mend_logs(self, stage: _Stage) -> None:
         """Write the log files anew whose last rows a killed driver may have left out; the journal has them all."""
@@ -237,7 +244,7 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
     plan.connect()
     experiment = Experiment(resumption.settings, plan.scheduler, plan.stopper)
     replay(directory, experiment, Proposer(plan.searcher, plan.space, plan.request_for))
-    return Finished(directory, experiment.trials, None)
+    return Finished(directory, experiment.trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +298,14 @@ def restore_line(directory: Path, plan: Plan) -> str:
     return f"Tuner.restore({os.fspath(directory)!r}, {plan.name}{again}).fit()"
 
 
+def _end_leftovers(directory: Path) -> None:
+    for leftover in leftovers.end_leftovers(directory):
+        _log.warning("%s was still running, left behind by a trial of a driver that is dead; it has been killed", leftover)
+
+
 def _make_executor(plan: Plan, directory: Path) -> Executor:
     assign = Assigner(plan, directory)
     if plan.run.executor == "inline":
         return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
-    return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources)
+    environ = {leftovers.VARIABLE: str(leftovers.DriverName.mine(directory))}
+    return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources, environ=environ)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +17,7 @@ from tuner.execution.trainable import is_class_trainable
 
 from .config import RunConfig, TuneConfig
 from .directory import check_same, new_directory, read_declaration
+from .interrupts import is_script
 from .plan import Plan, make_plan, with_seed
 from .run import Finished, Resumption, Run, read
 
@@ -115,8 +115,13 @@ class Tuner:
     def fit(self) -> ResultGrid:
         """Run the experiment and return the results of all its trials.
 
-        A trial that fails does not raise: its error is in the results. The first Ctrl-C (or SIGTERM, SIGUSR1) lets running trials save
-        and leave, and returns what there is; the second kills them.
+        A trial that fails does not raise: its error is in the results.
+
+        The first Ctrl-C, or another signal that asks a program to end (SIGTERM, SIGHUP, and what batch systems send), lets running trials
+        save and leave within ``RunConfig(interrupt_grace_s=...)``; the second kills them. So does a time limit that is nearly over. The
+        experiment can be restored then, and the line of code for it is printed. In a notebook or an interpreter `fit` returns what there
+        is, with the interrupted trials marked. A script ends there, as shells and batch systems expect of it, with the exit code below;
+        a script that wants to go on catches the `SystemExit` and calls `get_results`.
 
         Raises:
             RuntimeError: If it has been called before.
@@ -125,7 +130,11 @@ class Tuner:
             ExperimentExists: If the directory of this name already holds an experiment.
             StorageError: If the storage path cannot be written to.
             TrialFailed: If a trial failed and ``FailureConfig(fail_fast="raise")`` was given.
-            SystemExit: After SIGTERM, with status 143, once everything is saved.
+            SystemExit: In a script that was interrupted, once everything is saved: with 128 plus the signal's number (130 for Ctrl-C, 143
+                for SIGTERM, 129 for SIGHUP), or 124 at the time limit.
+
+        Departures:
+            Ray Tune returns after Ctrl-C in a script as well, and loses what SIGTERM and SIGHUP find unsaved.
         """
         if self._grid is not None:
             raise RuntimeError(
@@ -171,5 +180,5 @@ def _raise_if_told(plan: Plan, finished: Finished) -> None:
     if failed is not None and plan.failure.fail_fast == "raise":
         failure = failed.failures[-1]
         raise TrialFailed(f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}")
-    if finished.signal is signal.SIGTERM:
-        raise SystemExit(128 + signal.SIGTERM)
+    if finished.exit_code is not None and is_script():
+        raise SystemExit(finished.exit_code)

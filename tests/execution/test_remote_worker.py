@@ -8,6 +8,7 @@ import pytest
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import Failure, Verdict
+from tuner.execution.post_mortem import Remains
 from tuner.execution.remote_worker import RemoteWorker
 from tuner.execution.wire import DriverEnd
 
@@ -27,7 +28,7 @@ class Conversation:
         return self.worker.receive()
 
     def exited(self, code=0):
-        event = self.worker.exit_event(code)
+        event = self.worker.exit_event(None if code is None else Remains(code))
         assert (event.trial_id, event.attempt) == ("t00001", 2)
         return event
 
