@@ -25,6 +25,9 @@ from pathlib import Path
 
 IS_LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
+WHERE_ARE_YOU = getattr(signal, "SIGRTMAX", signal.SIGQUIT)
+"""Has a worker write its stack to the standard error. Of two signals the kernel delivers the lower first, and only if that is SIGTERM does
+a handler of the user's get its turn where the main thread waits for a lock: what `faulthandler` installs does not end such waits."""
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 """Unit in which the system tells how much memory a process has used."""
 _PR_SET_PDEATHSIG = 1
@@ -92,8 +95,8 @@ def kill_child_and_group(pid: int) -> None:
 
 
 def ask_child_and_group(pid: int) -> None:
-    """Ask a child that has not been reaped, and the group that it leads, to end; first it writes down where it is, if it is a worker."""
-    for tell, number in ((os.kill, signal.SIGQUIT), (os.killpg, signal.SIGTERM)):
+    """Ask a child that has not been reaped, and the group that it leads, to end; if it is a worker it also writes down where it is."""
+    for tell, number in ((os.killpg, signal.SIGTERM), (os.kill, WHERE_ARE_YOU)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             tell(pid, number)
 

@@ -16,7 +16,6 @@ import logging
 import os
 import pickle
 import random
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -65,7 +64,7 @@ def enter_life(zygote: int, knells: tuple[int, ...]) -> None:
 def write_stack_when_killed() -> None:
     """Have the process, and those that it forks, write where it is to the standard error when it crashes or is about to be killed."""
     faulthandler.enable()
-    faulthandler.register(signal.SIGQUIT, all_threads=False)
+    faulthandler.register(deathwatch.WHERE_ARE_YOU, all_threads=False)
 
 
 def _volunteer_for_oom() -> None:
