@@ -2,11 +2,10 @@
 
 import pytest
 
+from tests.core.conversation import Conversation
 from tuner.core.commands import TrialSilent
 from tuner.core.patience import Patience
 from tuner.core.silence import Silence, SilenceWatch
-
-from tests.core.conversation import Conversation
 
 
 def heard(watch, trial_id, *intervals_s):

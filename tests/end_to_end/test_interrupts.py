@@ -138,7 +138,8 @@ def test_a_terminal_that_is_closed_ends_the_experiment_as_orderly(tmp_path):
     arguments = [sys.executable, str(INTERRUPTIBLE), str(tmp_path), "class", "1000000", "{}"]
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execve(sys.executable, arguments, os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)})
+        environ = os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+        os.execve(sys.executable, arguments, environ)  # noqa: S606  (without a shell between it and the terminal)
     printed = b""
     while b"READY" not in printed:
         printed += os.read(terminal, 4096)

@@ -12,7 +12,7 @@ from tuner.loggers.lasting_stream import LastingStream
 def ends(request):
     """Return what a reader reads from, and a stream that it reads."""
     reader, writer = os.pipe() if request.param == "pipe" else pty.openpty()
-    with open(writer, "w", encoding="utf-8") as stream:
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
         yield reader, stream
 
 

@@ -1,7 +1,9 @@
 """How a worker is killed that does not leave: asked first, where there is time, and quoted with where it was."""
 
+import os
 import signal
 import subprocess
+import sys
 import threading
 
 import psutil
@@ -9,8 +11,16 @@ import pytest
 
 from tests.processes.conftest import Stage
 from tuner.core.commands import KillWorker
-from tuner.core.events import Outcome, ResultReported
+from tuner.core.events import Outcome, ResultReported, WorkerStarted
 from tuner.core.trial import Verdict
+
+
+def await_print(theater, trial_id="t00001"):
+    """Wait until the training code has printed something, which the executor has noticed."""
+    theater.next_event(trial_id, WorkerStarted)
+    file = theater.directory / trial_id / "stdout"
+    while not (file.exists() and file.read_text()):
+        os.sched_yield()
 
 
 def kill_gently(theater, trial_id, last_words_s):
@@ -18,24 +28,25 @@ def kill_gently(theater, trial_id, last_words_s):
 
 
 def sleep_under_this_name(config):
+    print("here", flush=True)
     threading.Event().wait()
 
 
 def spin_under_this_name(config):
+    print("here", flush=True)
     sum(range(10**12))
 
 
 def stop_under_this_name(config):
-    import os
-
+    print("here", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @pytest.mark.parametrize("behaviour", [sleep_under_this_name, spin_under_this_name])
-def test_who_is_killed_tells_where_it_was(stage, start_method, behaviour, wait_started):
+def test_who_is_killed_tells_where_it_was(stage, start_method, behaviour):
     theater = stage(behaviour, start_method=start_method)
     theater.start("t00001")
-    wait_started(theater, "t00001")
+    await_print(theater)
     kill_gently(theater, "t00001", 0.5)
     ended = theater.exit_of("t00001")
     assert ended.outcome is Outcome.KILLED
@@ -43,32 +54,29 @@ def test_who_is_killed_tells_where_it_was(stage, start_method, behaviour, wait_s
     assert behaviour.__name__ in ended.failure.traceback
 
 
-def test_who_is_stopped_is_killed_all_the_same(stage, start_method, wait_started):
+def test_who_is_stopped_is_killed_all_the_same(stage, start_method):
     theater = stage(stop_under_this_name, start_method=start_method)
     theater.start("t00001")
-    wait_started(theater, "t00001")
+    await_print(theater)
     kill_gently(theater, "t00001", 0.1)
     assert theater.exit_of("t00001").outcome is Outcome.KILLED
 
 
-def test_who_cleans_up_and_leaves_in_time_is_not_waited_for(stage, wait_started):
+def test_who_cleans_up_and_leaves_in_time_is_not_waited_for(stage):
     def train(config):
-        from tuner.execution.session import report
-
-        signal.signal(signal.SIGTERM, lambda number, frame: exit())
-        report({})
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
         try:
+            print("here", flush=True)
             threading.Event().wait()
         finally:
             print("cleaned up")
 
     theater = stage(train)
     theater.start("t00001")
-    theater.next_event("t00001", ResultReported)
-    theater.answer("t00001")
+    await_print(theater)
     kill_gently(theater, "t00001", 10_000.0)
     assert theater.exit_of("t00001").outcome is Outcome.KILLED
-    assert theater.printed() == "cleaned up\n"
+    assert theater.printed() == "here\ncleaned up\n"
 
 
 def test_the_processes_of_a_trial_are_asked_as_well(stage, start_method, all_die):
@@ -76,7 +84,9 @@ def test_the_processes_of_a_trial_are_asked_as_well(stage, start_method, all_die
         from tuner.execution.session import report
 
         # The shell writes its own last words, if it is given the time.
-        child = subprocess.Popen(["sh", "-c", "trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.01; done"], stdout=subprocess.PIPE)
+        child = subprocess.Popen(
+            ["sh", "-c", "trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.01; done"], stdout=subprocess.PIPE
+        )
         child.stdout.readline()
         report({"child": child.pid})
         print(child.stdout.read().decode(), end="")
@@ -92,10 +102,10 @@ def test_the_processes_of_a_trial_are_asked_as_well(stage, start_method, all_die
     assert all_die([child], within_s=0) == []
 
 
-def test_a_kill_outruns_one_that_gives_time(stage, wait_started):
+def test_a_kill_outruns_one_that_gives_time(stage):
     theater = stage(sleep_under_this_name)
     theater.start("t00001")
-    wait_started(theater, "t00001")
+    await_print(theater)
     kill_gently(theater, "t00001", 10_000.0)
     kill_gently(theater, "t00001", 0.0)
     assert theater.exit_of("t00001").outcome is Outcome.KILLED

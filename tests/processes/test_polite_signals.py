@@ -46,7 +46,7 @@ def test_a_process_that_training_code_has_started_can_be_terminated(stage, start
     def train(config):
         child = begin()
         child.terminate()
-        getattr(child, "join", child.wait if hasattr(child, "wait") else None)()
+        child.join() if hasattr(child, "join") else child.wait()
 
     assert stage(train, start_method=start_method).run().failure is None
 

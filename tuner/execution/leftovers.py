@@ -129,11 +129,7 @@ def _driver_of(pid: int) -> DriverName | None:
 
 
 def _pids() -> Iterator[int]:
-    try:
-        names = os.listdir(_PROC)
-    except OSError:
-        return iter(())
-    return (int(name) for name in names if name.isdigit())
+    return (int(entry.name) for entry in _PROC.glob("[1-9]*"))
 
 
 def _started(pid: int) -> int | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from types import FrameType
 from typing import Final
 
@@ -27,14 +28,30 @@ def let_pass() -> None:
 
 
 def hear_again_in_children() -> None:
-    """Let what is forked from now on end by them, as a library expects that terminates its own processes."""
-    os.register_at_fork(after_in_child=_hear_again)
+    """Let what is forked from now on end by them, as a library expects that terminates its own processes.
+
+    One that comes at once waits until the child is ready for it.
+    """
+    os.register_at_fork(before=_hold_back, after_in_parent=_release, after_in_child=_hear_again)
+
+
+_forking = threading.local()
+"""What the thread that forks had blocked before."""
+
+
+def _hold_back() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, POLITE_SIGNALS)
+
+
+def _release() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
 def _hear_again() -> None:
     for number in POLITE_SIGNALS:
         if signal.getsignal(number) is _do_nothing:
             signal.signal(number, signal.SIG_DFL)
+    _release()
 
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
