@@ -96,7 +96,7 @@ class FailureConfig:
 
     Attributes:
         max_failures: How often each trial is tried again, in a new process and from its latest checkpoint: 0, the default, for never,
-            -1 for ever.
+            -1 for ever. A trial that gets no farther is tried again at once for three times, then ever more slowly, up to once a minute.
         fail_fast: True ends the experiment when the first trial has failed; the others stay resumable. ``"raise"`` raises the error
             from ``fit()`` as well. Needs ``max_failures=0``.
         report_timeout_s: A trial that does not report for this many seconds counts as hung: it is killed, which is a failure. The time that

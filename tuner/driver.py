@@ -12,13 +12,12 @@ from typing import Protocol, TypeGuard
 
 from schedulers.decisions import Decision
 from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, WorkerCommand
-from tuner.core.events import CheckpointLost, CheckpointRequested, Event, StopRequested, TurnEnded, WorkerExited
+from tuner.core.events import TIME_LIMIT, CheckpointLost, CheckpointRequested, Event, StopRequested, TurnEnded, WorkerExited
 from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.execution.executor import Executor
 
-from .interrupts import TIME_LIMIT
 from .observers import Observers
 from .proposer import Proposer
 

@@ -10,11 +10,9 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from tuner.core.events import StopRequested
+from tuner.core.events import TIME_LIMIT, StopRequested
 from tuner.execution.polite_signals import POLITE_SIGNALS
 
-TIME_LIMIT: Final = "time_limit"
-"""Rule of the reason for which trials are interrupted when the time of the job is nearly over."""
 SIGNAL_PREFIX: Final = "signal."
 """What the rule of the reason begins with for which trials are interrupted by a signal; its name follows."""
 TIME_LIMIT_EXIT_CODE: Final = 124

@@ -181,13 +181,6 @@ def test_a_failed_trial_is_tried_again_from_its_latest_checkpoint():
     assert [notice.will_retry for notice in talk.notices if isinstance(notice, AttemptFailed)] == [True, False]
 
 
-def test_endless_retries_never_give_up():
-    talk = Conversation(max_trials=1, max_failures=-1)
-    talk.begin(1)
-    for attempt in range(2, 20):
-        assert starts(talk.exit("t00000", Outcome.FAILED, BOOM)) == [("t00000", attempt)]
-
-
 def test_a_lost_worker_is_not_charged_to_its_trial():
     talk = Conversation(max_trials=1, max_failures=0)
     talk.begin(1)

@@ -83,7 +83,7 @@ class Experiment:
 
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due even if nothing happens; None if there is no such time."""
-        limits = (self._patience.next_s, None if self._stopping else self._limits.next_s)
+        limits = (self._patience.next_s, self.roster.ready.next_s, None if self._stopping else self._limits.next_s)
         return min((due_s for due_s in limits if due_s is not None), default=None)
 
     def check(self) -> None:
@@ -265,7 +265,7 @@ class Experiment:
         if 0 <= self.settings.max_failures <= trial.num_failures:
             self._give_up(trial)
             return
-        self.roster.requeue(trial, TrialMove.RETRY)
+        self.roster.retry(trial, self._now_s)
         self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
     def _give_up(self, trial: Trial) -> None:
@@ -326,7 +326,7 @@ class Experiment:
         if self._stopping:
             for trial in [*self.roster.ready, *self.roster.paused.values()]:
                 self._intend(trial, self._stopping)
-        elif self._is_unsettled or self.roster.paused:
+        elif self.roster.ready.wake(self._now_s) or self._is_unsettled or self.roster.paused:
             self._is_unsettled = False
             self._start_ready()
             self._wake_paused()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 from schedulers.decisions import Reason
 
@@ -11,6 +12,9 @@ from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worke
 from .queue import ReadyQueue
 from .resources import ResourcePool
 from .trial import Ending, Failure, Status, Trial, WorkerState
+
+_NUM_QUICK_RETRIES: Final = 3
+_MAX_REST_S: Final = 60.0
 
 
 class Roster:
@@ -105,12 +109,23 @@ class Roster:
         trial.reason = reason
         self.paused[trial.trial_id] = trial
 
+    def retry(self, trial: Trial, now_s: float) -> None:
+        """Put a trial back in the queue whose attempt has failed.
+
+        The first retries come at once, since many causes pass by. If the trial gets no farther they come ever more slowly, so that what
+        fails again and again neither fills the disk nor keeps the machine busy.
+        """
+        trial.num_failures += 1
+        trial.num_vain_attempts += 1
+        self.num_failed_attempts += 1
+        num_slow = trial.num_vain_attempts - _NUM_QUICK_RETRIES
+        if num_slow > 0:
+            self.ready.rest(trial, now_s + min(2.0 ** (num_slow - 1), _MAX_REST_S))
+        self.requeue(trial, TrialMove.RETRY)
+
     def requeue(self, trial: Trial, move: TrialMove) -> None:
-        """Put the trial back in the queue, to continue from its latest checkpoint; `move` is RETRY, REQUEUE or REVIVE."""
+        """Put the trial back in the queue, to continue from its latest checkpoint."""
         self._move(trial, move)
-        if move is TrialMove.RETRY:
-            trial.num_failures += 1
-            self.num_failed_attempts += 1
         trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
         self.ready.push(trial)
 
@@ -119,7 +134,7 @@ class Roster:
         if trial.ending is not None:
             self.num_by_ending[trial.ending] -= 1
         trial.ending = trial.reason = None
-        trial.num_failures = 0
+        trial.num_failures = trial.num_vain_attempts = 0
         self.requeue(trial, TrialMove.REVIVE)
 
     def end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
