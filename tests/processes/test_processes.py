@@ -395,7 +395,7 @@ def test_nothing_listens(stage, wait_started):
     theater = stage(lambda config: signal.pause())
     theater.start("t00001")
     worker = psutil.Process(wait_started(theater, "t00001"))
-    for process in (worker, worker.parent()):
+    for process in (worker, worker.parent(), psutil.Process()):
         assert process.net_connections(kind="inet") == []
         assert [connection.laddr for connection in process.net_connections(kind="unix") if connection.laddr] == []
 
