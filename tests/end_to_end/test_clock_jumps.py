@@ -75,7 +75,7 @@ def test_order_durations_and_time_budget_do_not_follow_the_clock(tmp_path, jumpi
 
 def test_a_time_budget_runs_out_although_the_clock_goes_back(tmp_path, jumping_clock):
     grid = tune.Tuner(train, **settings(tmp_path, {"steps": 10**9}, time_budget_s=0.3)).fit()
-    assert (grid.num_terminated, grid[0].ending) == (1, "stopped early")
+    assert (grid.num_terminated, grid[0].ending) == (1, "interrupted")
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR, DAY, -DAY])
