@@ -140,7 +140,8 @@ class Run:
             tail, rebuilt = START, rebuild(plan, directory, settings, None, configs)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
             stage = _Stage(rebuilt, executor, settings, journal, cleaner)
-            return self._drive(stage, CheckpointStore(directory, cleaner))
+            earlier = [(trial.trial_id, kept.index) for trial in rebuilt.state.experiment.trials for kept in trial.checkpoints]
+            return self._drive(stage, CheckpointStore(directory, cleaner, earlier))
 
     def _taken_up(self, resumption: Resumption, configs: ConfigCodec) -> tuple[Tail, Rebuilt]:
         """Take over the directory of an experiment, and return where its journal ends and how it was left."""

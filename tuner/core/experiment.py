@@ -19,6 +19,7 @@ from schedulers.scheduler import Scheduler
 from . import commands as cmd
 from . import events as ev
 from .counsel import Advice, Counsel, ending_for
+from .defects import subject
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_move, move_worker
@@ -313,7 +314,7 @@ class Experiment:
 
     def _apply(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
-            trial = self.roster[decision.trial_id]
+            trial = subject(decision, self.roster, self.counsel.scheduler)
             self._is_unsettled = True
             match decision:
                 case Stop():

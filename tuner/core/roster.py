@@ -57,6 +57,10 @@ class Roster:
         """Return a trial by its id."""
         return self._by_id[trial_id]
 
+    def find(self, trial_id: str) -> Trial | None:
+        """Return the trial with this id, None if there is none."""
+        return self._by_id.get(trial_id)
+
     @property
     def is_at_rest(self) -> bool:
         """Whether every trial is over."""
