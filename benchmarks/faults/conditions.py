@@ -64,13 +64,21 @@ def none_of(what: str, number: int, of: int | None = None) -> Condition:
     return Condition(what, f"{number:,}" if of is None else f"{number:,} of {of:,}", "0", number == 0)
 
 
-def at_most(what: str, values: Iterable[float], limit: float, unit: str = "s") -> Condition:
-    """Return the condition that no value is above a limit, with the middle one and the highest; without values it does not hold."""
+def at_most(what: str, values: Iterable[float], limit_s: float, *, is_middle: bool = False) -> Condition:
+    """Return the condition that no value is above a limit; without values it does not hold.
+
+    Args:
+        what: What the values are.
+        values: Seconds.
+        limit_s: The limit.
+        is_middle: Whether the limit is for the middle value alone, where a single one tells as much about the machine's other work.
+    """
     ordered = sorted(values)
+    accepted = f"<= {limit_s:g} s{', the middle one' if is_middle else ''}"
     if not ordered:
-        return Condition(what, "never seen", f"<= {limit:g} {unit}", holds=False)
-    measured = f"{ordered[len(ordered) // 2]:.3f}, at worst {ordered[-1]:.3f} {unit}"
-    return Condition(what, measured, f"<= {limit:g} {unit}", ordered[-1] <= limit)
+        return Condition(what, "never seen", accepted, holds=False)
+    middle, worst = ordered[len(ordered) // 2], ordered[-1]
+    return Condition(what, f"{middle:.3f}, at worst {worst:.3f} s", accepted, (middle if is_middle else worst) <= limit_s)
 
 
 def arguments(description: str | None, **defaults: float | str) -> argparse.Namespace:

@@ -90,7 +90,9 @@ def declared(storage: Path) -> dict[str, Any]:
 def write_tables(results: tune.ResultGrid, storage: Path) -> None:
     """Write all rows of all trials, and one row for each trial, without the columns that no repetition can equal."""
     volatile = [*TIMES, *PROCESSES]
-    rows = "".join(result.metrics_dataframe.drop(columns=volatile).to_csv(index=False) for result in results if result.metrics_dataframe is not None)
+    rows = "".join(
+        result.metrics_dataframe.drop(columns=volatile).to_csv(index=False) for result in results if result.metrics_dataframe is not None
+    )
     (storage / "rows.csv").write_text(rows, encoding="utf-8")
     trials = results.get_dataframe().drop(columns=volatile)
     trials["logdir"] = [os.path.relpath(path, storage) for path in trials["logdir"]]

@@ -48,11 +48,11 @@ def csv_iterations(trial: Path) -> list[int]:
 
 
 def tensorboard_iterations(trial: Path) -> list[int]:
-    """Return the steps of the curve of the loss in all event files of the trial, in their order."""
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader  # noqa: PLC0415  (imports for a second)
+    """Return the steps of the curve of the loss as TensorBoard shows it: a new attempt takes back what it is going to report again."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  (imports for a second)
 
-    events = (event for path in sorted(trial.glob("events.out.tfevents.*")) for event in EventFileLoader(str(path)).Load())
-    return [event.step for event in events for value in event.summary.value if value.tag.endswith("loss")]
+    shown = EventAccumulator(str(trial), size_guidance={"scalars": 0}).Reload()
+    return [scalar.step for scalar in shown.Scalars("loss")]
 
 
 LOGS: Mapping[str, Callable[[Path], list[int]]] = {
