@@ -1,6 +1,6 @@
-"""The experiment that is killed: 8 trials of 60 reports, two at a time, a checkpoint with every fifth; ``python -m benchmarks.faults.load``.
+"""The experiment that is killed: 8 trials of 60 reports, two at a time, a checkpoint with every fifth.
 
-Each value follows from all before it, so that a trial which goes on from a wrong state shows in the table. Run as a script it starts
+Each value follows from all before it, so that a trial which goes on from a wrong state shows in the table. As a script it starts
 the experiment, or goes on with it where one lies in the directory, as a user's script would, and writes the final tables.
 """
 
