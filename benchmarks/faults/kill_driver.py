@@ -16,6 +16,7 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import final
 
 from .bystanders import KILLS
 from .conditions import Condition, Verdict, arguments, at_most, conclude, none_of
@@ -102,13 +103,15 @@ def stories(num_kills: int, seed: int, victim: str, span_s: float, pace_s: float
         num_kills -= len(story.kills)
 
 
-def uninterrupted(pace_s: float) -> tuple[bytes, bytes]:
-    """Return the tables of the experiment that nobody kills."""
+def uninterrupted(pace_s: float) -> Tally:
+    """Run the experiment that nobody kills, and return a tally that compares with it."""
     with tempfile.TemporaryDirectory(prefix="faults-") as root:
         lives = Lives(Path(root), uuid.uuid4().hex, pace_s)
-        if lives.live(None) != 0:
+        status = lives.live(None)
+        if status != 0:
             sys.exit(lives.output.read_text(encoding="utf-8"))
-        return tables(lives)
+        story = Story(lives, [], lives.entries(), 0, 0)
+        return Tally(tables(lives), opening_s(story, [0]))
 
 
 def tables(lives: Lives) -> tuple[bytes, bytes]:
@@ -117,14 +120,20 @@ def tables(lives: Lives) -> tuple[bytes, bytes]:
     return (rows.read_bytes(), trials.read_bytes()) if trials.exists() else (b"", b"")
 
 
+@final
 class Tally:
-    """Adds up what is asked of all experiments."""
+    """Adds up what is asked of all experiments.
 
-    def __init__(self, expected: tuple[bytes, bytes]) -> None:
+    Args:
+        expected: The tables that each has to end with.
+        new_s: How long new experiments take from the user's script to the training function.
+    """
+
+    def __init__(self, expected: tuple[bytes, bytes], new_s: Iterable[float]) -> None:
         self._expected = expected
         self.kills: list[Kill] = []
         self.first_reports_s: list[float] = []
-        self.new_s: list[float] = []
+        self.new_s = list(new_s)
         self.restored_s: list[float] = []
         self.again: list[tuple[int, int]] = []
         self.num_restores = self.num_failed = self.num_different = self.num_leavers = 0
@@ -154,7 +163,7 @@ class Tally:
             self.holes[name] += holes
 
     def _restoring_s(self) -> list[float]:
-        new_s = statistics.median(self.new_s) if self.new_s else 0.0
+        new_s = statistics.median(self.new_s)
         return [max(0.0, restored_s - new_s) for restored_s in self.restored_s]
 
     def verdict(self) -> Verdict:
@@ -199,7 +208,7 @@ def main() -> int:
     given = arguments(__doc__, kills=100, seed=0, victim="driver", span_s=1.6, pace_s=0.005)
     if given.victim not in KILLS:
         sys.exit(f"--victim must be one of {', '.join(KILLS)}, got {given.victim!r}")
-    tally = Tally(uninterrupted(given.pace_s))
+    tally = uninterrupted(given.pace_s)
     for story in stories(given.kills, given.seed, given.victim, given.span_s, given.pace_s):
         tally.add(story)
         lost = sum(len(kill.lost) for kill in tally.kills)
