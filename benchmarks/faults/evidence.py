@@ -34,7 +34,7 @@ class Evidence(ABC):
 
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tests(Evidence):
+class Suite(Evidence):
     """Tests of the suite.
 
     Attributes:

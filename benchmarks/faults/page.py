@@ -11,7 +11,7 @@ from typing import assert_never
 
 from .attacks import ATTACKS
 from .case import Case, Finding, Outcome
-from .evidence import ROOT, Bench, Evidence, Tests
+from .evidence import ROOT, Bench, Evidence, Suite
 from .faults import FAULTS
 
 CASES: Mapping[str, Case] = {case.name: case for case in (*FAULTS, *ATTACKS)}
@@ -69,7 +69,7 @@ def _row(case: Case, finding: Finding) -> str:
 
 def _names(evidence: Evidence) -> Iterator[str]:
     match evidence:
-        case Tests():
+        case Suite():
             yield evidence.name
         case Bench(command):
             module, *options = shlex.split(command)
