@@ -221,10 +221,11 @@ class Run:
     def _mend_logs(self, stage: _Stage) -> None:
         """Write the log files anew whose last rows a killed driver may have left out; the journal has them all."""
         rows = JournalRows(self._directory)
-        for logger in self._callbacks:
-            if isinstance(logger, TrialFileLogger):
-                for trial_id in stage.past.recent:
-                    logger.rewrite(stage.experiment.roster[trial_id], rows.of(trial_id))
+        loggers = [callback for callback in self._callbacks if isinstance(callback, TrialFileLogger)]
+        for trial_id in stage.past.recent if loggers else ():
+            trial, results = stage.experiment.roster[trial_id], rows.of(trial_id)
+            for logger in loggers:
+                logger.rewrite(trial, results)
 
 
 def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:

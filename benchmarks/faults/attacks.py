@@ -28,7 +28,10 @@ ATTACKS = [
         "S4",
         "experiment names that lead elsewhere or trouble file systems",
         "refused before anything is made; values of configurations never enter a path",
-        [Suite("end_to_end/test_bad_input", ["a_name_that_is_no_directory_name"])],
+        [
+            Suite("end_to_end/test_bad_input", ["a_name_that_is_no_directory_name"]),
+            Suite("end_to_end/test_directory", ["golden_listing"]),
+        ],
     ),
     Case("S5", "secrets", "found in no file, line of output or process argument", missing="a planted secret that is looked for"),
     Case(
