@@ -38,6 +38,11 @@ def gone_after_s(mark: str, deadline_s: float) -> float | None:
     return time.monotonic() - begun_s
 
 
+def described(mark: str) -> list[str]:
+    """Return what the processes with the mark are that have not left for a session of their own."""
+    return [f"{pid}: {_command(pid).replace(bytes(1), b' ').decode(errors='replace')}(child of {_parent(pid)})" for pid in marked(mark)]
+
+
 def _kill(*pids: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

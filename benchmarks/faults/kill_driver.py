@@ -153,6 +153,9 @@ class Tally:
         self.num_leavers += story.num_leavers
         for trial in sorted(story.lives.experiment.glob("t[0-9]*")):
             self._look_into(trial)
+        for kill in story.kills:
+            for process in kill.left:
+                print(f"left after kill {kill.life}: {process}", file=sys.stderr)
         if story.status != 0:
             print(story.lives.output.read_text(encoding="utf-8"), file=sys.stderr)
 

@@ -30,12 +30,14 @@ class Kill:
         num_acknowledged: Results that the ledger holds.
         lost: Those of them that the journal did not.
         gone_s: When the last process was gone, None if some were left.
+        left: What was left after the deadline.
     """
 
     life: int
     num_acknowledged: int
     lost: Sequence[Entry]
     gone_s: float | None
+    left: Sequence[str] = ()
 
 
 @final
@@ -104,7 +106,7 @@ class Lives:
         acknowledged = [entry for entry in self.entries() if entry.kind == "report"]
         recorded = reported_in(segments)
         lost = [entry for entry in acknowledged if (entry.trial, entry.iteration, entry.value) not in recorded]
-        return Kill(life, len(acknowledged), lost, gone_s)
+        return Kill(life, len(acknowledged), lost, gone_s, bystanders.described(self._mark) if gone_s is None else ())
 
     def leavers(self) -> int:
         """Return how many processes are left that had begun a session of their own."""
