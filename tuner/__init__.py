@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from . import result as result
     from . import stopper as stopper
     from .analysis import ExperimentAnalysis, Result, ResultGrid
-    from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+    from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
     from .core.stoppers import (
         CombinedStopper,
         ExperimentPlateauStopper,
@@ -65,7 +65,7 @@ _NAMES = {
         "randn", "sample_from", "uniform",
     ),
     "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid"),
-    "tuner.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
+    "tuner.config": ("CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig"),
     "tuner.core.stoppers": (
         "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper", "NoopStopper", "Stopper",
         "TimeoutStopper", "TrialPlateauStopper",
@@ -100,6 +100,7 @@ __all__ = [
     "PlacementGroupFactory",
     "Result",
     "ResultGrid",
+    "ResumeConfig",
     "RunConfig",
     "Stopper",
     "TBXLoggerCallback",

@@ -7,12 +7,13 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
+from tuner.core import events
 from tuner.core.retention import RetentionPolicy
-from tuner.core.settings import CheckpointPolicy
+from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
 from tuner.loggers.callback import Callback
 from tuner.storage import layout
@@ -261,6 +262,54 @@ class TuneConfig:
         """The time budget in seconds."""
         budget = self.time_budget_s
         return budget.total_seconds() if isinstance(budget, dt.timedelta) else budget
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeConfig:
+    """What becomes of trials when an experiment is restored.
+
+    Each field takes ``"skip"`` (they stay as they are; unfinished ones end), ``"resume"`` (they go on from their latest checkpoints) or
+    ``"restart"`` (they begin anew under their ids: checkpoints are deleted, and results no longer count).
+
+    Attributes:
+        finished: Trials that are over, those that were stopped early included.
+        unfinished: Trials that are not, or were only interrupted, e.g. by Ctrl-C or when the time budget was used up.
+        errored: Trials that failed; those that are tried again have all their attempts left.
+
+    Raises:
+        ValueError: If a value is none of the three.
+
+    Example:
+        >>> ResumeConfig(errored="restart").errored is ResumeConfig.ResumeType.RESTART
+        True
+
+    Departures:
+        In Ray Tune, a trial that begins anew gets another id, and the old one disappears.
+    """
+
+    ResumeType: ClassVar[type[events.ResumeType]] = events.ResumeType
+
+    finished: events.ResumeType | str = events.ResumeType.SKIP
+    unfinished: events.ResumeType | str = events.ResumeType.RESUME
+    errored: events.ResumeType | str = events.ResumeType.SKIP
+
+    def __post_init__(self) -> None:
+        for name in ("finished", "unfinished", "errored"):
+            value = getattr(self, name)
+            if value not in tuple(events.ResumeType):
+                raise ValueError(f"{name} must be 'skip', 'resume' or 'restart', got {value!r}")
+            object.__setattr__(self, name, events.ResumeType(value))
+
+    @classmethod
+    def of(cls, *, resume_unfinished: bool, resume_errored: bool, restart_errored: bool) -> ResumeConfig:
+        """Return what the three switches of `Tuner.restore` mean; resuming comes before restarting."""
+        errored = events.ResumeType.RESUME if resume_errored else events.ResumeType.RESTART if restart_errored else events.ResumeType.SKIP
+        return cls(unfinished=events.ResumeType.RESUME if resume_unfinished else events.ResumeType.SKIP, errored=errored)
+
+    def event(self, settings: ExperimentSettings) -> events.DriverRestarted:
+        """Return the event with which the new driver, and what holds for it, enters the journal."""
+        unfinished, errored, finished = map(events.ResumeType, (self.unfinished, self.errored, self.finished))
+        return events.DriverRestarted(settings, unfinished, errored, finished)
 
 
 def _check_type(name: str, value: Any, kind: type) -> None:

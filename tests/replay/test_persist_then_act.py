@@ -36,7 +36,7 @@ class Record(Callback):
         self.waits = []
         self._executor = SimulatedExecutor(curves, capacity={"cpu": 1.0}, duration_s=duration_s)
 
-    def append(self, event, at_s, decisions):
+    def append(self, event, at_s, advice):
         self.done.append(("take", event))
 
     def flush(self):

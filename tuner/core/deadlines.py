@@ -29,6 +29,11 @@ class Deadlines:
         """Forget a deadline, if there is one."""
         self._due.pop(key, None)
 
+    @property
+    def due(self) -> dict[str, float]:
+        """When each key is due; a copy."""
+        return dict(self._due)
+
     def take_due(self, now_s: float) -> list[str]:
         """Remove and return the keys whose deadline is `now_s` or earlier, earliest first."""
         taken = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
+from typing import Self
 
 
 class MetricSummary:
@@ -40,6 +42,19 @@ class MetricSummary:
                 self.min = value
             if not self.max >= value:
                 self.max = value
+
+    def state(self) -> list[float]:
+        """Return what the summary consists of: count, last, minimum, maximum, total, then the latest values."""
+        return [self.count, self.last, self.min, self.max, self._total, *self._recent]
+
+    @classmethod
+    def from_state(cls, state: Sequence[float]) -> Self:
+        """Return the summary whose `state` this is."""
+        summary = cls()
+        count, summary.last, summary.min, summary.max, summary._total, *recent = state
+        summary.count = int(count)
+        summary._recent.extend(recent)
+        return summary
 
     @property
     def avg(self) -> float:

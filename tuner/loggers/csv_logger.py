@@ -13,7 +13,7 @@ from tuner.core import result as keys
 from tuner.storage.layout import PROGRESS
 
 from .batching import Pace
-from .trial_file import Segment, TrialFile, TrialFileLogger, append, replace_file
+from .trial_file import Segment, TrialFile, TrialFileLogger
 
 _AUTO_FILLED = (
     keys.TIMESTAMP,
@@ -94,14 +94,14 @@ class _CsvFile(TrialFile):
     def _write(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], pace: Pace[Any]) -> None:
         lines = [_cells(row, columns) for row in pace(rows)]
         if not self._columns:
-            append(self._path, _encode([columns, *lines]))
+            self.append(self._path, _encode([columns, *lines]))
             return
         if len(columns) == len(self._columns):
-            append(self._path, _encode(lines))
+            self.append(self._path, _encode(lines))
             return
         _, old = read_table(self._path)
         padding = [""] * (len(columns) - len(self._columns))
-        replace_file(self._path, _encode([columns, *(line + padding for line in old), *lines]))
+        self.replace(self._path, _encode([columns, *(line + padding for line in old), *lines]))
 
     def _cut_back(self, iteration: int) -> None:
         if self._last_iteration is not None and self._last_iteration <= iteration:
@@ -109,7 +109,7 @@ class _CsvFile(TrialFile):
         header, lines = read_table(self._path) if iteration > 0 else ([], [])
         kept = [line for line in lines if _iteration(header, line) <= iteration]
         if kept:
-            replace_file(self._path, _encode([header, *kept]))
+            self.replace(self._path, _encode([header, *kept]))
         else:
             # Nothing of it counts; the columns are found anew with the next row.
             header = []

@@ -12,7 +12,7 @@ from tuner.core.result import TRAINING_ITERATION
 from tuner.storage.layout import PARAMS, RESULTS
 
 from .batching import Pace
-from .trial_file import Segment, TrialFile, TrialFileLogger, append, replace_file
+from .trial_file import Segment, TrialFile, TrialFileLogger
 
 
 class JsonLoggerCallback(TrialFileLogger):
@@ -52,12 +52,12 @@ class _JsonFile(TrialFile):
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:
-            replace_file(self.directory / PARAMS, encode_json(begin.config, indent=2, sort_keys=True).encode() + b"\n")
+            self.replace(self.directory / PARAMS, encode_json(begin.config, indent=2, sort_keys=True).encode() + b"\n")
             self._tail = f', "config": {encode_json(begin.config)}}}\n'
             self._cut_back(-1 if begin.is_first else begin.resumed_iteration)
         lines = [encode_json(row.result)[:-1] + self._tail for row in pace(segment.rows)]
         if lines:
-            append(self._path, "".join(lines).encode())
+            self.append(self._path, "".join(lines).encode())
             self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
 
     def _cut_back(self, iteration: int) -> None:
@@ -67,7 +67,7 @@ class _JsonFile(TrialFile):
             self._path.unlink(missing_ok=True)
         elif self._path.exists():
             kept = [line for line, row in read_rows(self._path) if _iteration(row) <= iteration]
-            replace_file(self._path, b"".join(kept))
+            self.replace(self._path, b"".join(kept))
         self._last_iteration = iteration
 
 

@@ -18,7 +18,7 @@ from tuner.core.result import flatten
 
 from .batching import BatchWriter, Pace
 from .event_file import EventEncoder, is_session_end, records
-from .trial_file import Begin, Row, Segment, TrialFile, TrialFileLogger, append, replace_file
+from .trial_file import Begin, Row, Segment, TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
 
@@ -105,7 +105,7 @@ class _EventFile(TrialFile):
         if segment.end:
             parts.append(self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed))
         if parts:
-            append(path, b"".join(parts))
+            self.append(path, b"".join(parts))
         self._path = path
         if segment.rows:
             self._last_step = _step(segment.rows[-1].result)
@@ -137,7 +137,7 @@ class _EventFile(TrialFile):
         # TensorBoard reads no further than a torn record, and believes the first ending that it finds.
         kept = b"".join(record for record in records(data) if not is_session_end(record))
         if kept != data:
-            replace_file(path, kept)
+            self.replace(path, kept)
         self._counts_timesteps = keys.TRAINING_ITERATION.encode() in kept
         return path if kept else None
 

@@ -128,6 +128,16 @@ class TrialFile(Sink):
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         """Write one segment, wholly or not at all; called again with it after an `OSError`."""
 
+    def append(self, path: Path, data: bytes) -> None:
+        """Append to one of the trial's files; see `append`."""
+        append(path, data)
+        self._owner.num_bytes += len(data)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Give one of the trial's files new contents; see `replace_file`."""
+        replace_file(path, data)
+        self._owner.num_bytes += len(data)
+
     def _sort_in(self, entry: Entry) -> None:
         if not self._backlog or isinstance(entry, Begin):
             self._backlog.append(Segment())
@@ -148,10 +158,15 @@ class TrialFileLogger(LoggerCallback):
 
     Args:
         writer: Who writes, shared between loggers; None for a writer of its own.
+
+    Attributes:
+        writer: Who writes.
+        num_bytes: Bytes written so far.
     """
 
     def __init__(self, writer: BatchWriter | None = None) -> None:
-        self._writer = writer or BatchWriter()
+        self.writer = writer or BatchWriter()
+        self.num_bytes = 0
         self._files: dict[Trial, TrialFile] = {}
         self._defect: Exception | None = None
         self._is_off = False
@@ -193,7 +208,7 @@ class TrialFileLogger(LoggerCallback):
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Write everything that is still waiting."""
-        self._writer.close()
+        self.writer.close()
         self._raise_defect()
 
     def _add(self, trial: Trial, entry: Entry) -> None:
@@ -203,14 +218,14 @@ class TrialFileLogger(LoggerCallback):
         file = self._files.get(trial)
         if file is None:
             file = self._files[trial] = self.open_file(Path(trial.local_path))
-        self._writer.add(file, entry)
+        self.writer.add(file, entry)
 
     def _row(self, result: dict[str, Any]) -> Row:
         # Loggers that share a writer hear of a result one right after the other: the first makes the row for all of them.
-        source, row = self._writer.latest
+        source, row = self.writer.latest
         if source is not result or not isinstance(row, Row):
             row = Row(result, time.time())
-            self._writer.latest = (result, row)
+            self.writer.latest = (result, row)
         return row
 
     def _raise_defect(self) -> None:

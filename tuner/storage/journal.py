@@ -140,6 +140,11 @@ class Journal:
         return self._staged_tail.sequence
 
     @property
+    def segment_bytes(self) -> int:
+        """Size of the segment that is being written."""
+        return self._segment.size_bytes
+
+    @property
     def written_sequence(self) -> int:
         """Number of the last record that survives the death of this process."""
         return self._written.sequence

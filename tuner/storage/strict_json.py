@@ -16,6 +16,7 @@ import hashlib
 import json
 import math
 import numbers
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,6 +27,7 @@ Default = Callable[[Any], Any]
 OBJECT_REPR_LIMIT: Final = 200
 """Characters of an opaque object's ``repr`` that are kept."""
 
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _FLOAT: Final = "$float"
 _OBJECT: Final = "$object"
 _FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -58,6 +60,11 @@ def opaque(value: Any) -> Any:
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
         return float(value)
     return {_OBJECT: _describe(value)}
+
+
+def without_addresses(text: str) -> str:
+    """Return a ``repr`` without where in memory objects lie, which differs from process to process."""
+    return _ADDRESS.sub("", text)
 
 
 def _describe(value: Any) -> str:
@@ -184,7 +191,11 @@ _SEAL_END: Final = "}\n"
 
 def seal(value: Any, default: Default | None = None) -> str:
     """Return the value as a JSON text that carries its own SHA-256, so that no changed byte goes unnoticed."""
-    body = dumps(value, default)
+    return seal_text(dumps(value, default))
+
+
+def seal_text(body: str) -> str:
+    """Return a JSON text with its own SHA-256; see `seal`."""
     return f"{_SEAL_START}{hashlib.sha256(body.encode()).hexdigest()}{_SEAL_MIDDLE}{body}{_SEAL_END}"
 
 

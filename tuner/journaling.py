@@ -1,0 +1,75 @@
+"""How the driver's events become records of the journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import final
+
+from tuner.core.counsel import Advice
+from tuner.core.events import Event, TurnEnded
+from tuner.storage import records
+from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.journal import Journal
+
+from .accounting import Accountant, Costs
+
+
+@final
+class JournalLog:
+    """Writes events to the journal, and lets the cleaner know how far it has been synced.
+
+    Args:
+        journal: The journal.
+        cleaner: Deletes checkpoints once the record that made them dispensable has been synced.
+        accountant: Hears what it costs; None for nobody.
+
+    Attributes:
+        journal: The journal.
+    """
+
+    def __init__(self, journal: Journal, cleaner: CheckpointCleaner, accountant: Accountant | None = None) -> None:
+        self.journal = journal
+        self._cleaner = cleaner
+        self._accountant = accountant
+        self._routine_end_s: float | None = None
+        self._encoding_s = 0.0
+        if accountant:
+            accountant.add_source(self._costs)
+
+    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
+        """Take in an event, to be written with the next `flush`.
+
+        Of a turn that ended in routine only the next record tells, which saves half of the records.
+        """
+        if isinstance(event, TurnEnded) and event.is_routine:
+            if self._routine_end_s is None:  # of several in a row the first is the one that answered
+                self._routine_end_s = at_s
+            return
+        started_s = time.perf_counter()
+        body = records.encode(event, at_s, advice)
+        if self._routine_end_s is not None:
+            body[records.ROUTINE_END] = self._routine_end_s
+            self._routine_end_s = None
+        self._encoding_s += time.perf_counter() - started_s
+        self.journal.append(body)
+
+    def settle(self) -> None:
+        """Write down everything that was folded, the end of a routine turn included."""
+        if self._routine_end_s is not None:
+            at_s, self._routine_end_s = self._routine_end_s, None
+            self.journal.append(records.encode(TurnEnded(is_routine=True), at_s))
+        self.flush()
+
+    def flush(self) -> None:
+        """Write everything taken in, in one piece."""
+        spent_s = self.journal.statistics.driver_s
+        self.journal.flush()
+        self._cleaner.release()
+        if self._accountant:
+            self._accountant.look()
+            self._accountant.take_pause(self.journal.statistics.driver_s - spent_s, is_counted=False)
+
+    def _costs(self) -> Costs:
+        spent = self.journal.statistics
+        return Costs(self._encoding_s + spent.driver_s, spent.syncer_cpu_s, spent.num_bytes, spent.num_syncs)
