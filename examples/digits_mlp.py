@@ -106,17 +106,22 @@ def train(config: dict[str, Any]) -> None:
 
 def search(options: argparse.Namespace) -> tune.ResultGrid:
     """Try configurations, or go on with an experiment that was ended, and return what became of all of them."""
-    declared: dict[str, Any] = {
-        "param_space": {
-            "lr": tune.loguniform(1e-3, 1.0),
-            "momentum": tune.uniform(0.0, 0.95),
-            "weight_decay": tune.loguniform(1e-6, 1e-2),
-            "batch_size": tune.choice([16, 32, 64, 128]),
-            "hidden": tune.choice([16, 32, 64, 128]),
-            "dropout": tune.uniform(0.0, 0.5),
-            "seed": 0,
-        },
-        "tune_config": tune.TuneConfig(
+    if options.restore:
+        # Space, settings and scheduler stand in the directory, the training code never does.
+        return tune.Tuner.restore(options.restore, train).fit()
+    space = {
+        "lr": tune.loguniform(1e-3, 1.0),
+        "momentum": tune.uniform(0.0, 0.95),
+        "weight_decay": tune.loguniform(1e-6, 1e-2),
+        "batch_size": tune.choice([16, 32, 64, 128]),
+        "hidden": tune.choice([16, 32, 64, 128]),
+        "dropout": tune.uniform(0.0, 0.5),
+        "seed": 0,
+    }
+    tuner = tune.Tuner(
+        train,
+        param_space=space,
+        tune_config=tune.TuneConfig(
             metric="accuracy",
             mode="max",
             num_samples=options.trials,
@@ -124,13 +129,11 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
             scheduler=ASHAScheduler(max_t=MAX_EPOCHS, grace_period=3, reduction_factor=3),
             seed=options.seed,
         ),
-        "run_config": tune.RunConfig(
+        run_config=tune.RunConfig(
             storage_path=options.storage_path,
             checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="accuracy"),
         ),
-    }
-    # Nothing in an experiment's directory is ever executed, so what was declared is declared again.
-    tuner = tune.Tuner.restore(options.restore, train, **declared) if options.restore else tune.Tuner(train, **declared)
+    )
     return tuner.fit()
 
 

@@ -10,7 +10,10 @@ ATTACKS = [
         "S1",
         "pickles, YAML tags and planted modules in every file of the directory",
         "opening, restoring and analysing execute nothing",
-        missing="a canary in each file",
+        [
+            Suite("end_to_end/test_restore_trials", ["nothing_is_unpickled_or_imported_whatever_lies_in_the_directory"]),
+            Suite("end_to_end/test_restore_alone", ["a_planted_declaration_runs_nothing_and_is_refused"]),
+        ],
     ),
     Case("S2", "the network", "nothing listens", [Suite("processes/test_processes", ["nothing_listens"])]),
     Case(

@@ -27,6 +27,7 @@ FAULTS = [
             Bench("kill_driver --kills 50 --victim group"),
             Bench("kill_driver --kills 50 --victim container"),
             Suite("processes/test_orphans"),
+            Suite("processes/test_last_rites", repeat=20),
         ],
     ),
     Case(
@@ -52,8 +53,8 @@ FAULTS = [
                 "storage/test_recovery", ["a_recovery_that_fails_can_be_repeated", "an_empty_journal_that_should_hold_something_is_damage"]
             ),
             Suite("storage/test_snapshot", ["a_damaged_one_is_passed_over_wherever_it_is_cut"]),
+            Suite("replay/test_snapshots", ["a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time"]),
         ],
-        "a restore of a whole experiment past a damaged snapshot",
     ),
     Case(
         "F5",
@@ -260,23 +261,16 @@ FAULTS = [
         "a restore with another trainable, space or scheduler, or with code missing",
         "what differs is told, what is missing raises before anything is touched, what may change does",
         [
-            Suite(
-                "end_to_end/test_restore",
-                [
-                    "another_experiment_is_refused_with_each_difference",
-                    "a_finished_experiment_can_be_given_more_samples",
-                    "a_directory_without_an_experiment_is_refused",
-                    "a_new_experiment_never_starts_over_in_the_place_of_an_old_one",
-                ],
-            ),
+            Suite("end_to_end/test_restore"),
+            Suite("end_to_end/test_restore_alone"),
+            Suite("end_to_end/test_restore_changes"),
         ],
-        "another training function of the same name; another scheduler for the future alone",
     ),
     Case(
         "F22",
         "the driver is killed after every single event",
         "decisions and the final table are those of the uninterrupted run with the same order of events",
-        [Suite("replay/test_simulated_journals"), Suite("replay/test_journal_files")],
+        [Suite("replay/test_simulated_journals"), Suite("replay/test_journal_files"), Suite("replay/test_snapshots")],
         "the kill after each event, for each scheduler and searcher",
     ),
     Case(

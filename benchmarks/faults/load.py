@@ -79,7 +79,7 @@ def start_loaders() -> None:
 
 
 def declared(storage: Path) -> dict[str, Any]:
-    """Return what is given to the `Tuner`, the first time and each time again."""
+    """Return what is given to the `Tuner` each time."""
     return {
         "param_space": {"seed": tune.randint(0, 2**31), "pace_s": float(os.environ[PACE])},
         "tune_config": tune.TuneConfig(metric="loss", mode="min", num_samples=NUM_TRIALS, max_concurrent_trials=2, seed=1),
@@ -103,11 +103,7 @@ def main(storage: Path) -> None:
     """Run the experiment to its end."""
     ledger = Ledger()
     ledger.note("imported")
-    experiment = storage / NAME
-    if tune.Tuner.can_restore(experiment):
-        tuner = tune.Tuner.restore(experiment, train, **declared(storage))
-    else:
-        tuner = tune.Tuner(train, **declared(storage))
+    tuner = tune.Tuner(train, **declared(storage), resume="auto")
     results = tuner.fit()
     ledger.note("ended")
     write_tables(results, storage)
