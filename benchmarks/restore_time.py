@@ -31,7 +31,9 @@ from tuner.rebuild import rebuild
 from tuner.run import rare_garbage_collection
 from tuner.snapshots import Snapshots, usable
 from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.configs import ConfigCodec
 from tuner.storage.journal import Journal, recover
+from tuner.storage.objects import ObjectStore
 
 from .figure import Figure
 
@@ -68,7 +70,7 @@ def leave_behind(directory: Path, num_trials: int) -> None:
     """Run the experiment until its driver vanishes."""
     plan = plan_for(num_trials)
     write_declaration(plan, settings_for(plan), directory)
-    state = rebuild(plan, directory, settings_for(plan), None).state
+    state = rebuild(plan, directory, settings_for(plan), None, ConfigCodec(plan.space, ObjectStore(directory))).state
     executor = SimulatedExecutor(curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"])
     turns = itertools.count()
     callbacks, accountant = CallbackList([]), Accountant()
@@ -98,7 +100,7 @@ def come_back(directory: Path, num_trials: int) -> None:
     snapshot = usable(plan, directory)
     recover(directory, snapshot.last_sequence if snapshot else 0)
     read_declaration(directory)
-    rebuilt = rebuild(plan, directory, settings_for(plan), snapshot)
+    rebuilt = rebuild(plan, directory, settings_for(plan), snapshot, ConfigCodec(plan.space, ObjectStore(directory)))
     took_s = time.perf_counter() - start
     assert len(rebuilt.state.experiment.trials) > num_trials * SHARE_DONE * 0.9  # noqa: S101  (what is measured has happened)
     print(json.dumps([took_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from . import stopper as stopper
     from .analysis import ExperimentAnalysis, Result, ResultGrid
     from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
+    from .core.secret import Secret
     from .core.stoppers import (
         CombinedStopper,
         ExperimentPlateauStopper,
@@ -66,6 +67,7 @@ _NAMES = {
     ),
     "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid"),
     "tuner.config": ("CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig"),
+    "tuner.core.secret": ("Secret",),
     "tuner.core.stoppers": (
         "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper", "NoopStopper", "Stopper",
         "TimeoutStopper", "TrialPlateauStopper",
@@ -102,6 +104,7 @@ __all__ = [
     "ResultGrid",
     "ResumeConfig",
     "RunConfig",
+    "Secret",
     "Stopper",
     "TBXLoggerCallback",
     "TimeoutStopper",

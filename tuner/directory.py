@@ -12,7 +12,8 @@ from typing import Any
 from tuner.core.settings import ExperimentSettings
 from tuner.errors import ExperimentExists, StorageError
 from tuner.storage import atomic, layout, strict_json
-from tuner.storage.disk import LOCAL_DISK
+from tuner.storage.disk import DIRECTORY_MODE, LOCAL_DISK
+from tuner.storage.folder import make_folder, make_own_folder
 from tuner.storage.recovery import verified
 
 from .declarations import note
@@ -36,7 +37,7 @@ def new_directory(plan: Plan) -> Path:
     """
     root = storage_root(plan)
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as cause:
@@ -160,7 +161,7 @@ def _named(root: Path, name: str) -> Path:
             'Tuner(..., resume="auto"), choose another name, or delete it'
         )
     try:
-        directory.mkdir(exist_ok=True)
+        make_own_folder(directory)
     except OSError as cause:
         raise StorageError(f"{str(directory)!r} cannot be made: {cause}; choose another name") from cause
     return directory
@@ -172,7 +173,7 @@ def _dated(root: Path, trainable: str) -> Path:
     for number in range(1000):
         directory = root / (stem if number == 0 else f"{stem}_{number}")
         try:
-            directory.mkdir()
+            directory.mkdir(DIRECTORY_MODE)
         except FileExistsError:
             continue
         return directory

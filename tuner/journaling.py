@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 from tuner.core.counsel import Advice
-from tuner.core.events import Event, TurnEnded
+from tuner.core.events import Event, TrialSuggested, TurnEnded
 from tuner.storage import records
 from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.configs import ConfigCodec
 from tuner.storage.journal import Journal
 
 from .accounting import Accountant, Costs
@@ -23,13 +25,17 @@ class JournalLog:
         journal: The journal.
         cleaner: Deletes checkpoints once the record that made them dispensable has been synced.
         accountant: Hears what it costs; None for nobody.
+        configs: How configurations are written down; None where they are JSON values.
 
     Attributes:
         journal: The journal.
     """
 
-    def __init__(self, journal: Journal, cleaner: CheckpointCleaner, accountant: Accountant | None = None) -> None:
+    def __init__(
+        self, journal: Journal, cleaner: CheckpointCleaner, accountant: Accountant | None = None, configs: ConfigCodec | None = None
+    ) -> None:
         self.journal = journal
+        self._configs = configs
         self._cleaner = cleaner
         self._accountant = accountant
         self._routine_end_s: float | None = None
@@ -47,6 +53,8 @@ class JournalLog:
                 self._routine_end_s = at_s
             return
         started_s = time.perf_counter()
+        if self._configs and isinstance(event, TrialSuggested):
+            event = replace(event, config=self._configs.encode(event.config))
         body = records.encode(event, at_s, advice)
         if self._routine_end_s is not None:
             body[records.ROUTINE_END] = self._routine_end_s

@@ -12,8 +12,8 @@ from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnde
 from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
 from tuner.core.trial import Ending, Failure, Trial
-from tuner.errors import StorageError
 from tuner.storage import strict_json
+from tuner.storage.configs import missing, require_complete
 
 Answer = TrialSuggested | SuggestionPostponed | SearchEnded
 
@@ -53,24 +53,30 @@ class Proposer:
     def relive(self, recorded: Answer) -> Answer:
         """Let the searcher give an answer again, and return what counts: the recorded one.
 
-        Its own configuration is preferred where both say the same, since it holds the objects that JSON could only describe. Where it
+        Where both say the same, its own configuration completes the recorded one with objects that could only be described. Where it
         proposes something else now, the results of the recorded configuration are kept from it, see `disown`.
 
         Raises:
-            StorageError: If the recorded configuration holds objects that the searcher does not propose again.
+            StorageError: If the recorded configuration holds objects that are found nowhere now.
         """
         if isinstance(recorded, SearchEnded):
             return recorded
         num_before = self._num_suggested
         answer = self._ask_once(recorded.trial_id)
         self._num_suggested = num_before + isinstance(recorded, TrialSuggested)
-        if isinstance(recorded, TrialSuggested) and isinstance(answer, TrialSuggested) and _text(answer.config) == _text(recorded.config):
-            return replace(recorded, config=answer.config)
         if isinstance(recorded, TrialSuggested):
-            self.disown(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))
-            _check_is_whole(recorded)
-        elif isinstance(answer, TrialSuggested):
+            return self._reconciled(recorded, answer)
+        if isinstance(answer, TrialSuggested):
             self._searcher.on_trial_complete(recorded.trial_id, error=True)
+        return recorded
+
+    def _reconciled(self, recorded: TrialSuggested, answer: Answer) -> TrialSuggested:
+        is_same = isinstance(answer, TrialSuggested) and _text(answer.config) == _text(recorded.config)
+        if isinstance(answer, TrialSuggested) and is_same and missing(recorded.config):
+            return replace(recorded, config=answer.config)  # what was computed, and stands nowhere in the space
+        require_complete(recorded.config, recorded.trial_id)
+        if not is_same:
+            self.disown(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))
         return recorded
 
     @property
@@ -136,25 +142,5 @@ def _last_flat(trial: Trial) -> Mapping[str, Any] | None:
     return flatten(trial.last_result) if trial.last_result else None
 
 
-def _check_is_whole(suggested: TrialSuggested) -> None:
-    if _has_opaque(suggested.config):
-        raise StorageError(
-            f"the configuration of trial {suggested.trial_id} holds objects that were not stored, and the searcher proposes another now; "
-            "restore with the param_space and the searcher that the experiment was run with"
-        )
-
-
 def _text(config: object) -> str:
-    return strict_json.without_addresses(strict_json.dumps(config, strict_json.opaque))
-
-
-def _has_opaque(value: object) -> bool:
-    match value:
-        case strict_json.Opaque():
-            return True
-        case dict():
-            return any(map(_has_opaque, value.values()))
-        case list():
-            return any(map(_has_opaque, value))
-        case _:
-            return False
+    return strict_json.dumps(config, strict_json.opaque)

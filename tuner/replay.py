@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.core.commands import Notice
 from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.storage import journal, records
+from tuner.storage.configs import ConfigCodec
 from tuner.storage.layout import trial_directory
 
 from .proposer import Proposer
@@ -32,7 +33,15 @@ class Replayed:
     recent: list[str]
 
 
-def replay(directory: Path, experiment: Experiment, proposer: Proposer, *, after: int = 0, elapsed_s: float = 0.0) -> Replayed:
+def replay(
+    directory: Path,
+    experiment: Experiment,
+    proposer: Proposer,
+    configs: ConfigCodec | None = None,
+    *,
+    after: int = 0,
+    elapsed_s: float = 0.0,
+) -> Replayed:
     """Fold the journal into an experiment, and let scheduler, stopper and searcher live through it again.
 
     Nothing is started and nothing deleted, and callbacks hear of nothing: what the journal tells has happened. What was decided is read
@@ -42,6 +51,7 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer, *, after
         directory: The experiment's directory, whose journal has been recovered.
         experiment: The experiment as it was after record number `after`: without trials, with the settings it was declared with.
         proposer: The desk of the searcher, likewise.
+        configs: How configurations were written down; None where they are JSON values.
         after: The last record not to be read.
         elapsed_s: The experiment's running time at that record.
 
@@ -57,6 +67,8 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer, *, after
         if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
             experiment.handle(TurnEnded(), routine_end_s, ())
         event, elapsed_s, advice = records.decode(body)
+        if configs and isinstance(event, TrialSuggested):
+            event = replace(event, config=configs.decode(event.config))
         if isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded):
             event = proposer.relive(event)
         else:

@@ -22,12 +22,16 @@ from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.messages import Assignment
 from tuner.execution.processes import ProcessExecutor
+from tuner.execution.shipping import check_secrets
 from tuner.loggers import Callback, Console, ErrorLog, TrialFileLogger, default_loggers
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import layout
 from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.configs import ConfigCodec
+from tuner.storage.folder import inspect_folder, make_own_folder
 from tuner.storage.journal import START, Journal, recover
 from tuner.storage.lock import ExperimentLock
+from tuner.storage.objects import ObjectStore
 from tuner.storage.store import CheckpointStore
 
 from .accounting import Accountant, Costs
@@ -86,19 +90,20 @@ class Resumption:
 class Assigner:
     """Completes a `StartWorker` to what the worker has to know, and makes the trial's directory."""
 
-    def __init__(self, plan: Plan, directory: Path) -> None:
+    def __init__(self, plan: Plan, directory: Path, objects: ObjectStore) -> None:
         self._plan = plan
         self._directory = directory
+        self._objects = objects
 
     def __call__(self, command: StartWorker) -> Assignment:
         """Return the assignment of the attempt that is to be started."""
         trial_dir = layout.trial_directory(self._directory, command.trial_id)
-        trial_dir.mkdir(exist_ok=True)
+        make_own_folder(trial_dir)
         checkpoint = command.checkpoint
         return Assignment(
             trial_id=command.trial_id,
             attempt=command.attempt,
-            config=command.config,
+            config=self._objects.lighten(command.config) if self._plan.run.executor == "process" else command.config,
             experiment_name=self._directory.name,
             trial_dir=os.fspath(trial_dir),
             experiment_tag=command.experiment_tag,
@@ -127,13 +132,16 @@ class Run:
         self._plan = plan
         self._directory = directory
         self._resumption = resumption
+        self._objects = ObjectStore(directory, sync=plan.run.durability != "process")
         self._callbacks = _callbacks(plan)
 
     def execute(self) -> Finished:
         """Run the experiment to its end."""
         plan, directory = self._plan, self._directory
+        inspect_folder(directory)
+        check_secrets(plan.space)
         plan.connect()
-        with contextlib.closing(_Shutdown(_make_executor(plan, directory))) as opened:
+        with contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects))) as opened:
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
             with ExperimentLock(directory), contextlib.closing(opened):
@@ -141,16 +149,17 @@ class Run:
 
     def _execute_locked(self, executor: Executor, settings: ExperimentSettings) -> Finished:
         plan, directory = self._plan, self._directory
+        configs = ConfigCodec(plan.space, self._objects)
         if self._resumption:
             snapshot = usable(plan, directory)
             # Without syncs a snapshot may outlive records that it contains; with them, such records have been destroyed.
             is_synced = plan.run.durability != "process"
             tail = recover(directory, snapshot.last_sequence if snapshot and is_synced else 0)
-            rebuilt = rebuild(plan, directory, self._resumption.settings, snapshot)
+            rebuilt = rebuild(plan, directory, self._resumption.settings, snapshot, configs)
         else:
             tail = START
             write_declaration(plan, settings, directory)
-            rebuilt = rebuild(plan, directory, settings, None)
+            rebuilt = rebuild(plan, directory, settings, None, configs)
         if self._resumption:
             rewrite_declaration(plan, self._resumption.record, directory)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
@@ -161,7 +170,7 @@ class Run:
         experiment, settings, proposer = stage.rebuilt.state.experiment, stage.settings, stage.rebuilt.state.proposer
         plan, directory = stage.rebuilt.plan, self._directory
         accountant = Accountant()
-        log = JournalLog(stage.journal, stage.cleaner, accountant)
+        log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs)
         console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
         callbacks = CallbackList([*self._callbacks, ErrorLog(), console])
         callbacks.set_state(stage.rebuilt.callbacks)
@@ -233,7 +242,7 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
     """
     plan = plan.copy()
     plan.connect()
-    rebuilt = rebuild(plan, directory, resumption.settings, usable(plan, directory))
+    rebuilt = rebuild(plan, directory, resumption.settings, usable(plan, directory), ConfigCodec(plan.space, ObjectStore(directory)))
     return Finished(directory, rebuilt.state.experiment.trials, None)
 
 
@@ -295,8 +304,8 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _make_executor(plan: Plan, directory: Path) -> Executor:
-    assign = Assigner(plan, directory)
+def _make_executor(plan: Plan, directory: Path, objects: ObjectStore) -> Executor:
+    assign = Assigner(plan, directory, objects)
     if plan.run.executor == "inline":
         return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
     return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources)

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from searchers.space import domains, flat_name, grid_axes
 from tuner.core.experiment import Experiment
 from tuner.core.memory import trial_fields, trial_from
 from tuner.core.trial import Trial
 from tuner.errors import StorageError
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import strict_json
+from tuner.storage.configs import ConfigCodec, missing
 from tuner.storage.layout import trial_directory
 from tuner.storage.snapshot import Snapshot, SnapshotClock, load_newest, write_text
 
 from .accounting import Accountant, Costs
+from .declarations import note
 from .journaling import JournalLog
 from .plan import Plan
 from .proposer import Proposer
@@ -32,7 +33,6 @@ _MIN_RECORDS: Final = 1_000
 _MANY_RECORDS: Final = 20_000
 """As many as are replayed in about a second: a snapshot is worth taking before its time has come."""
 _MAX_ENCODED_AT_ONCE: Final = 1_000
-_OPAQUE: Final = '{"$object":'
 _SEGMENT_BYTES: Final = 4 << 20
 """From this size on the journal begins a new segment with a snapshot, so that a restore need not even look at the old one."""
 
@@ -46,10 +46,12 @@ class State:
     Attributes:
         experiment: The fold, with scheduler and stopper.
         proposer: The searcher's desk.
+        configs: How configurations are written down.
     """
 
     experiment: Experiment
     proposer: Proposer
+    configs: ConfigCodec
 
     @property
     def can_be_put_down(self) -> bool:
@@ -74,10 +76,25 @@ class State:
             Exception: Whatever a part raises that is not the one whose state was put down.
         """
         counsel = self.experiment.counsel
-        self.experiment.load_state_dict(state["experiment"], map(trial_from, state["trials"]))
+        self.experiment.load_state_dict(state["experiment"], map(self.trial_from, state["trials"]))
         counsel.scheduler.load_state_dict(state["scheduler"])
         counsel.stopper.load_state_dict(state["stopper"])
         self.proposer.load_state_dict(state["proposer"])
+
+    def words_for(self, trial: Trial) -> str:
+        """Return all that is known about a trial as JSON text."""
+        return strict_json.dumps({**trial_fields(trial), "config": self.configs.encode(trial.config)}, strict_json.opaque)
+
+    def trial_from(self, fields: Mapping[str, Any]) -> Trial:
+        """Return the trial that was put into words.
+
+        Raises:
+            ValueError: If its configuration holds objects that are found nowhere in the search space.
+        """
+        config = self.configs.decode(fields["config"])
+        if objects := missing(config):
+            raise ValueError(f"the configuration of {fields['id']} holds {objects}")
+        return trial_from({**fields, "config": config})
 
 
 @final
@@ -149,10 +166,6 @@ class Snapshots:
                     return
                 self._log.settle()
                 text = self._text(elapsed_s)
-                if _OPAQUE in text:
-                    _log.debug("no snapshots are taken, since configurations hold objects; a restore replays the whole journal")
-                    self._is_off = True
-                    return
                 self._journal.sync()
                 self._last_sequence = sequence = self._journal.last_sequence
                 if self._journal.segment_bytes >= _SEGMENT_BYTES:
@@ -175,11 +188,11 @@ class Snapshots:
                 if budget == 0 and not is_last:
                     return False
                 budget -= 1
-                self._words[trial.trial_id] = _words_for(trial)
+                self._words[trial.trial_id] = self._state.words_for(trial)
         return True
 
     def _text(self, elapsed_s: float) -> str:
-        trials = ",".join(self._words.get(trial.trial_id) or _words_for(trial) for trial in self._state.experiment.trials)
+        trials = ",".join(self._words.get(trial.trial_id) or self._state.words_for(trial) for trial in self._state.experiment.trials)
         rest = strict_json.dumps(
             {
                 **self._state.put_down(),
@@ -225,12 +238,8 @@ def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
 
 def identity(plan: Plan) -> dict[str, Any]:
     """Return what has to be the same for one plan to go on from the state of another."""
-    searched = {**domains(plan.space), **grid_axes(plan.space)}
-    parts = {"scheduler": plan.scheduler, "searcher": plan.searcher, "stopper": plan.stopper}
-    return {
-        "space": {flat_name(path): strict_json.without_addresses(repr(domain)) for path, domain in searched.items()},
-        **{name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in parts.items()},
-    }
+    parts = {"space": dict(plan.space), "scheduler": plan.scheduler, "searcher": plan.searcher, "stop": plan.run.stop}
+    return {name: note(part) for name, part in parts.items()}
 
 
 def fixed_period_s() -> float | None:
@@ -249,7 +258,3 @@ def fixed_period_s() -> float | None:
     if not period_s >= 0.0:
         raise ValueError(f"{_PERIOD} must be 'auto' or a number of seconds, got {text!r}; unset it for the adaptive period")
     return period_s
-
-
-def _words_for(trial: Trial) -> str:
-    return strict_json.dumps(trial_fields(trial), strict_json.opaque)

@@ -208,7 +208,7 @@ class Tuner:
 
         Raises:
             RuntimeError: If it has been called before.
-            ValueError: If scheduler and TuneConfig both name a metric, or a trial asks for more than there is.
+            ValueError: If scheduler and TuneConfig both name a metric, a trial asks for more than there is, or a `Secret` is not set.
             TrainableNotPicklable: If the trainable cannot be carried to a worker process; names the variable to blame.
             ExperimentExists: If the directory of this name already holds an experiment.
             StorageError: If the storage path cannot be written to.

@@ -18,6 +18,8 @@ from tuner.rebuild import rebuild
 from tuner.snapshots import fixed_period_s, usable
 from tuner.storage import snapshot as storage
 from tuner.storage import strict_json
+from tuner.storage.configs import ConfigCodec
+from tuner.storage.objects import ObjectStore
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "layers": tune.choice([1, 2, 3])}
 
@@ -62,7 +64,8 @@ def rebuilt(arguments, directory, snapshot):
     declaration = read_declaration(directory)
     plan = with_seed(make_plan(learn, *arguments().values()), declaration["seed"])
     plan.connect()
-    return rebuild(plan, directory, ExperimentSettings.from_fields(declaration["settings"]), snapshot)
+    settings = ExperimentSettings.from_fields(declaration["settings"])
+    return rebuild(plan, directory, settings, snapshot, ConfigCodec(plan.space, ObjectStore(directory)))
 
 
 def portrait(rebuilt):

@@ -124,7 +124,7 @@ class ResultGrid(Sequence[Result]):
                 as well, by what they had reported.
             mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`.
             scope: Which value of each trial counts: the ``last`` it reported, the mean of all (``avg``) or of the last five or ten
-                (``last-5-avg``, ``last-10-avg``), or, for ``all``, the best it ever reported.
+                (``last-5-avg``, ``last-10-avg``), or, for ``all``, the best finite one it ever reported.
             filter_nan_and_inf: Leave out trials whose value is NaN or infinite. Otherwise infinities are compared as numbers, and NaN
                 is worse than any number.
 

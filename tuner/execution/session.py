@@ -22,6 +22,7 @@ from .attempt import Attempt, Channel, StopTraining, attached, current_attempt
 from .calling import call_function
 from .failures import describe
 from .messages import Assignment
+from .secrets import revealed
 from .trainable import Trainable, is_class_trainable, read_checkpoint, trainable_name, write_checkpoint
 from .values import as_metrics
 
@@ -191,7 +192,7 @@ def _failure_of(run: Callable[[Any, Attempt], None], trainable: Any, attempt: At
 
 
 def _run_function(function: Any, attempt: Attempt) -> None:
-    returned = call_function(function, dict(attempt.assignment.config))
+    returned = call_function(function, revealed(attempt.assignment.config))
     if inspect.isgenerator(returned):
         returned = _drain(returned, attempt)
     if returned is None:
@@ -239,7 +240,7 @@ def _run_class(trainable_class: type[Trainable], attempt: Attempt) -> None:
 
 def _set_up(trainable_class: type[Trainable], attempt: Attempt) -> Trainable:
     began_s = time.monotonic()
-    trainable = trainable_class(attempt.assignment.config, assignment=attempt.assignment)
+    trainable = trainable_class(revealed(attempt.assignment.config), assignment=attempt.assignment)
     took_s = time.monotonic() - began_s
     if took_s > SLOW_SETUP_S:
         _log.info(

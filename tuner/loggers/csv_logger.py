@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -38,6 +39,8 @@ _AUTO_FILLED = (
 )
 _LINE_END = "\r\n"
 """As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a value, before Python 3.13."""
+_FORMULA_STARTS = frozenset("=+-@\t\r")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]inf", re.IGNORECASE)
 _MAX_CELL = 100_000
 """Longer texts are cut: csv readers refuse fields of more than 131,072 characters."""
 
@@ -47,7 +50,7 @@ class CSVLoggerCallback(TrialFileLogger):
 
     The columns are the user's own numbers and texts first, in the order of the first result, then what the engine fills in, in a
     fixed order, then nested metrics, then those that a later result brought. A cell is empty where a result has no such metric.
-    Texts of more than 100,000 characters are cut.
+    Texts of more than 100,000 characters are cut; lines with a text that a spreadsheet would take for a formula are quoted.
 
     Args:
         writer: Who writes, shared between loggers; None for a writer of its own.
@@ -138,8 +141,16 @@ def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[st
 
 def _encode(lines: Iterable[Sequence[Any]]) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator=_LINE_END).writerows(lines)
+    write = csv.writer(text, lineterminator=_LINE_END).writerow
+    write_quoted = csv.writer(text, lineterminator=_LINE_END, quoting=csv.QUOTE_NONNUMERIC).writerow
+    for line in lines:
+        (write_quoted if any(map(_looks_like_formula, line)) else write)(line)
     return text.getvalue().encode(errors="backslashreplace")
+
+
+def _looks_like_formula(cell: Any) -> bool:
+    """Return whether a spreadsheet might compute the cell; such lines are quoted, so that it can be told to take them as text."""
+    return isinstance(cell, str) and cell[:1] in _FORMULA_STARTS and _NUMBER.fullmatch(cell) is None
 
 
 def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:

@@ -10,9 +10,13 @@ from typing import Any, final
 
 from tuner.core.result import TRAINING_ITERATION
 from tuner.storage.layout import PARAMS, RESULTS
+from tuner.storage.strict_json import describe
 
 from .batching import Pace
 from .trial_file import Segment, TrialFile, TrialFileLogger
+
+_MAX_TEXT = 1_000
+"""Characters that are kept of the text of what JSON does not know; the configuration stands in every row."""
 
 
 class JsonLoggerCallback(TrialFileLogger):
@@ -101,13 +105,19 @@ def encode_json(value: Any, *, indent: int | None = None, sort_keys: bool = Fals
 
 
 def as_json(value: Any) -> Any:
-    """Return a value that JSON does not know as one that it does: a NumPy or torch scalar as a number, all else as its text."""
+    """Return a value that JSON does not know as one that it does: a NumPy or torch scalar as a number, all else as a short text.
+
+    What has a long one is described, not spelled out.
+    """
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return _strict(value.item())
+    if isinstance(value, bytes | bytearray):
+        return describe(value)
     try:
-        return str(value)
+        text = str(value)
+        return describe(value) if len(text) > _MAX_TEXT else text
     except Exception:  # noqa: BLE001  (a user's class whose text cannot be had must not end the logger)
         return f"<{type(value).__name__}>"
 

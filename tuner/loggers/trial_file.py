@@ -15,6 +15,7 @@ from tuner.core.result import CONFIG, TIMESTAMP, TIMESTEPS_TOTAL, flatten
 from tuner.core.trial import Ending, Status, Trial
 from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import FILE_MODE
+from tuner.storage.folder import make_folder
 
 from .batching import BatchWriter, Pace, Sink
 from .callback import LoggerCallback
@@ -248,7 +249,7 @@ def append(path: Path, data: bytes) -> None:
     try:
         descriptor = os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         descriptor = os.open(path, flags, FILE_MODE)
     try:
         _write_all(descriptor, data)
@@ -273,5 +274,5 @@ def replace_file(path: Path, data: bytes) -> None:
     try:
         write_bytes(path, data, sync=False)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_bytes(path, data, sync=False)
