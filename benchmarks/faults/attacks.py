@@ -13,6 +13,7 @@ ATTACKS = [
         [
             Suite("end_to_end/test_restore_trials", ["nothing_is_unpickled_or_imported_whatever_lies_in_the_directory"]),
             Suite("end_to_end/test_restore_alone", ["a_planted_declaration_runs_nothing_and_is_refused"]),
+            Suite("security/test_planted_code"),
         ],
     ),
     Case("S2", "the network", "nothing listens", [Suite("processes/test_processes", ["nothing_listens"])]),
@@ -24,8 +25,8 @@ ATTACKS = [
             Suite("storage/test_atomic", ["no_file_is_writable_for_others_under_an_empty_umask"]),
             Suite("storage/test_trees", ["permissions_are_kept_but_for_writing_by_others"]),
             Suite("storage/test_remote", ["a_download_directory_that_others_can_enter_is_refused"]),
+            Suite("security/test_permissions_and_links"),
         ],
-        "a whole experiment; a directory that belongs to somebody else",
     ),
     Case(
         "S4",
@@ -34,9 +35,10 @@ ATTACKS = [
         [
             Suite("end_to_end/test_bad_input", ["a_name_that_is_no_directory_name"]),
             Suite("end_to_end/test_directory", ["golden_listing"]),
+            Suite("security/test_names"),
         ],
     ),
-    Case("S5", "secrets", "found in no file, line of output or process argument", missing="a planted secret that is looked for"),
+    Case("S5", "secrets", "found in no file, line of output or process argument", [Suite("security/test_secrets")]),
     Case(
         "S6",
         "links out of a checkpoint, and links planted where something is going to be written",
@@ -49,6 +51,7 @@ ATTACKS = [
             Suite("storage/test_lock", ["a_link_in_the_place_of_the_lock_is_refused"]),
             Suite("processes/test_processes", ["a_link_in_place_of_the_output_is_not_followed"]),
             Suite("loggers/test_json_logger", ["a_link_planted_in_the_place_of_a_file_is_not_followed"]),
+            Suite("security/test_permissions_and_links"),
         ],
     ),
     Case(
@@ -59,6 +62,7 @@ ATTACKS = [
             Suite("loggers/test_console", ["user_text_is_printed_with_control_characters_written_out"]),
             Suite("loggers/test_console", ["no_line_is_wider_than_the_terminal_and_none_steers_it"]),
             Suite("loggers/test_csv_logger", ["texts_come_back_as_they_were"]),
+            Suite("security/test_imitations"),
         ],
     ),
     Case(
@@ -81,7 +85,7 @@ ATTACKS = [
         [
             Suite("execution/test_session", ["a_child_process_of_the_trial_does_not_speak_for_it"]),
             Suite("execution/test_values", ["names_of_the_engine_are_refused"]),
+            Suite("security/test_imitations"),
         ],
-        "a forged message",
     ),
 ]

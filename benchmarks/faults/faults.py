@@ -127,8 +127,8 @@ FAULTS = [
             Suite("storage/test_strict_json"),
             Suite("loggers/test_json_logger", ["every_value_becomes_strict_json"]),
             Suite("end_to_end/test_bad_input", ["metrics_that_cannot_be_reported_fail_their_trial"]),
+            Suite("end_to_end/test_odd_values"),
         ],
-        "all of them through real processes",
     ),
     Case(
         "F10",
@@ -138,8 +138,8 @@ FAULTS = [
             Suite("end_to_end/test_bad_input", ["a_metric_that_trials_never_report_is_told_once_with_those_they_have"]),
             Suite("execution/test_session", ["reporting_after_the_end_is_an_error"]),
             Suite("contracts/test_schedulers"),
+            Suite("end_to_end/test_odd_values"),
         ],
-        "an empty report; a time_attr that runs backwards in a whole experiment",
     ),
     Case(
         "F11",
@@ -253,8 +253,12 @@ FAULTS = [
         "F20",
         "a configuration holds a lock, a lambda, an object, NaN, 20 MB of numbers",
         "a lock is refused by its path before any directory is made; large arrays are stored once; the rest goes by reference",
-        [Suite("end_to_end/test_bad_input", ["what_cannot_be_carried_to_a_worker_names_the_variable"])],
-        "arrays stored once; the path of what cannot be carried",
+        [
+            Suite("end_to_end/test_bad_input", ["what_cannot_be_carried_to_a_worker_names_the_variable"]),
+            Suite("end_to_end/test_objects_in_configs"),
+            Suite("storage/test_configs"),
+            Suite("storage/test_objects"),
+        ],
     ),
     Case(
         "F21",
