@@ -87,6 +87,16 @@ def children() -> set[int]:
         return set()
 
 
+def kill_descendants() -> None:
+    """Kill the caller's children with their groups, and whatever those leave to the caller, until nobody is left."""
+    while alive := children():
+        for pid in alive:
+            kill_child_and_group(pid)
+        for pid in alive:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
 def kill_child_and_group(pid: int) -> None:
     """Kill a child that has not been reaped, and the group that it leads, if it has come to that."""
     for kill in (os.kill, os.killpg):

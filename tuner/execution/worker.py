@@ -164,4 +164,7 @@ def _leave(code: int) -> NoReturn:
             if stream is not None:
                 stream.flush()
     finally:
+        # The zygote would do it as well, but might die together with the driver before it comes to that; the knells ring for groups whose
+        # leader is alive.
+        deathwatch.kill_descendants()
         os._exit(code)
