@@ -65,20 +65,29 @@ def test_nothing_acknowledged_is_lost_nobody_is_left_and_the_restore_goes_on(nam
 # Once.
 
 
-def test_one_ctrl_c_stops_the_trials_saves_and_ends_the_script(start, tmp_path):
+def test_after_one_ctrl_c_trials_save_fit_returns_and_the_script_goes_on_to_its_end(start, tmp_path):
     script = start("function")
     born = script.descendants()
     assert len(born) >= 3
     script.signal(signal.SIGINT)
     assert script.end() == 130
     assert script.errors == ""
-    assert "WENT ON" not in script.printed
+    assert "WENT ON" in script.printed
     assert script.said("ENDED") == INTERRUPTED
     assert "interrupted by SIGINT; continue with" in script.printed
     assert f"Tuner.restore('{tmp_path}/interrupted', count, callbacks=callbacks).fit()" in script.printed
     assert re.search(r"^interrupted: 2/2 trials in \S+  interrupted 2$", script.printed, re.MULTILINE)
     assert (tmp_path / "interrupted" / "t00000" / "stdout").read_text() == "cleaned up\n"
     assert still_alive(born) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_another_signal_ends_the_script_where_it_is(start, number):
+    script = start("function")
+    script.signal(number)
+    assert script.end() == 128 + number
+    assert "WENT ON" not in script.printed
+    assert script.said("ENDED") == INTERRUPTED
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -98,8 +98,9 @@ def test_what_training_code_forks_or_starts_carries_the_name(stage, tmp_path, st
     dead = DriverName(name.pid, name.started - 1, name.device, name.inode)
     theater = stage(train, start_method=start_method, environ={VARIABLE: str(dead)})
     theater.start("t00001")
-    pids = theater.next_event("t00001", ResultReported).metrics["pids"]
-    assert set(pids) <= {leftover.pid for leftover in end_leftovers(tmp_path)}
+    *strays, _worker = pids = theater.next_event("t00001", ResultReported).metrics["pids"]
+    # The worker itself may be dead before it is found: it dies with the zygote.
+    assert set(strays) <= {leftover.pid for leftover in end_leftovers(tmp_path)}
     assert all_die(pids, within_s=0) == []
 
 
