@@ -1,6 +1,6 @@
 """Writing files for people without keeping the driver waiting.
 
-The driver's hooks only append to a queue. A thread, shared by all default loggers, takes the queue every quarter of a second,
+The driver's hooks only append to a queue. A thread, shared by all default loggers, takes the queue every second,
 sorts it by file, and writes each file's part at one go; files are open only meanwhile, so ten thousand trials need no more
 descriptors than one. When the thread falls too far behind, whoever appends writes the backlog, which bounds the memory.
 """
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-_PERIOD_S = 0.25
+_PERIOD_S = 1.0
 _WAKE_AT = 5_000
 _CAPACITY = 20_000
 _BATCH = 2_000

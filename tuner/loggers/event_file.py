@@ -48,6 +48,7 @@ class EventEncoder:
         self._api = load("tensorboardX.proto.api_pb2")
         self._crc32c = importlib.import_module("google_crc32c").value
         self._header = functools.lru_cache(maxsize=4096)(self._new_header)
+        self._table = functools.lru_cache(maxsize=64)(self._new_table)  # mostly the same for all trials
 
     def version(self, at: float) -> bytes:
         """Return the record that every event file begins with."""
@@ -75,23 +76,30 @@ class EventEncoder:
             metric: The metric that the table shows beside them, None for none.
         """
         values = {name: _shown(value) for name, value in params.items()}
-        infos = [self._api.HParamInfo(name=name, type=self._type_of(value)) for name, value in values.items()]
-        metrics = [self._api.MetricInfo(name=self._api.MetricName(tag=metric))] if metric else []
-        experiment = self._api.Experiment(hparam_infos=infos, metric_infos=metrics)
+        table = self._table(metric, *((name, self._type_of(value)) for name, value in values.items()))
         start = self._plugin.SessionStartInfo(start_time_secs=at)
         for name, value in values.items():
             _fill(start.hparams[name], value)
-        return self._plugin_record(at, _EXPERIMENT_TAG, experiment=experiment) + self._plugin_record(
-            at, _START_TAG, session_start_info=start
+        return self._plugin_record(at, _EXPERIMENT_TAG, table) + self._plugin_record(
+            at, _START_TAG, self._content(session_start_info=start)
         )
 
     def session_end(self, at: float, *, has_failed: bool) -> bytes:
         """Return the record that gives the trial its final status in the table of hyperparameters."""
         status = self._api.Status.Value("STATUS_FAILURE" if has_failed else "STATUS_SUCCESS")
-        return self._plugin_record(at, _END_TAG, session_end_info=self._plugin.SessionEndInfo(status=status, end_time_secs=at))
+        end = self._plugin.SessionEndInfo(status=status, end_time_secs=at)
+        return self._plugin_record(at, _END_TAG, self._content(session_end_info=end))
 
-    def _plugin_record(self, at: float, tag: str, **data: Any) -> bytes:
-        content = self._plugin.HParamsPluginData(version=0, **data).SerializeToString()
+    def _new_table(self, metric: str | None, *columns: tuple[str, int]) -> bytes:
+        infos = [self._api.HParamInfo(name=name, type=kind) for name, kind in columns]
+        metrics = [self._api.MetricInfo(name=self._api.MetricName(tag=metric))] if metric else []
+        return self._content(experiment=self._api.Experiment(hparam_infos=infos, metric_infos=metrics))
+
+    def _content(self, **data: Any) -> bytes:
+        content: bytes = self._plugin.HParamsPluginData(version=0, **data).SerializeToString()
+        return content
+
+    def _plugin_record(self, at: float, tag: str, content: bytes) -> bytes:
         plugin = self._summaries.SummaryMetadata.PluginData(plugin_name=_PLUGIN, content=content)
         value = self._summaries.Summary.Value(tag=tag, metadata=self._summaries.SummaryMetadata(plugin_data=plugin))
         return self._record(self._events.Event(wall_time=at, summary=self._summaries.Summary(value=[value])))

@@ -68,7 +68,7 @@ class _JsonFile(TrialFile):
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:
-            self.replace(self.directory / PARAMS, encode_json(begin.config, indent=2, sort_keys=True).encode() + b"\n")
+            self.replace(self.directory / PARAMS, encode_json(begin.config, is_pretty=True).encode() + b"\n")
             self._tail = f',"config":{encode_json(begin.config)}}}\n'
             self._cut_back(-1 if begin.is_first else begin.resumed_iteration)
         lines = [encode_json(row.result)[:-1] + self._tail for row in pace(segment.rows)]
@@ -99,23 +99,23 @@ def read_rows(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
                 yield line, row
 
 
-def encode_json(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> str:
-    """Return the value as strict JSON in ASCII; what JSON does not know becomes a string.
+def encode_json(value: Any, *, is_pretty: bool = False) -> str:
+    """Return the value as strict JSON in ASCII, `is_pretty` indented and sorted; what JSON does not know becomes a string.
 
     Example:
         >>> encode_json({"loss": float("nan"), "path": Path("a")})
         '{"loss":"NaN","path":"a"}'
     """
-    if indent is None and not sort_keys and (data := fast_json.dumps(value)) is not None:
+    if (data := fast_json.dumps(value, is_pretty=is_pretty)) is not None:
         return data.decode()
-    encoder = _encoder if indent is None else json.JSONEncoder(allow_nan=False, default=as_json, indent=indent)
+    encoder = _pretty_encoder if is_pretty else _encoder
     try:
-        if not sort_keys:
+        if not is_pretty:
             return encoder.encode(value)
     except (TypeError, ValueError):
         # A number that is not finite, or a key that is not a string: rare enough to be looked for only after the event.
         pass
-    return encoder.encode(_strict(value, sort_keys=sort_keys))
+    return encoder.encode(_strict(value, sort_keys=is_pretty))
 
 
 def as_json(value: Any) -> Any:
@@ -137,6 +137,7 @@ def as_json(value: Any) -> Any:
 
 
 _encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=as_json)
+_pretty_encoder = json.JSONEncoder(allow_nan=False, default=as_json, indent=2)
 
 
 def _strict(value: Any, *, sort_keys: bool = False) -> Any:

@@ -6,15 +6,22 @@ it in a fraction of that, but writes ``null`` for what is not finite and knows n
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
+_PRETTY: Final = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
 
-def dumps(value: Any) -> bytes | None:
-    """Return the value as strict JSON on one line, in ASCII and without blanks; None for one that is not plain."""
+
+def dumps(value: Any, *, is_pretty: bool = False) -> bytes | None:
+    """Return the value as strict JSON in ASCII; None for one that is not plain.
+
+    Args:
+        value: The value.
+        is_pretty: Indent by two blanks and sort the keys; else it is one line without blanks.
+    """
     try:
-        data = orjson.dumps(value) if _is_plain(value) else b""
+        data = orjson.dumps(value, option=_PRETTY if is_pretty else None) if _is_plain(value) else b""
     except (TypeError, RecursionError):  # other keys than texts, long integers, half a character, too deep
         return None
     return data if data and data.isascii() else None
