@@ -13,6 +13,7 @@ from tuner.core.events import Event, SuggestionPostponed, TrialSuggested, TurnEn
 from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
 from tuner.storage import journal, records, strict_json
+from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import trial_directory
 
 from .proposer import Answer, Proposer
@@ -36,7 +37,7 @@ class Replayed:
     recent: list[str]
 
 
-def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Replayed:
+def replay(directory: Path, experiment: Experiment, proposer: Proposer, disk: Disk = LOCAL_DISK) -> Replayed:
     """Fold the journal into a fresh experiment, and let the searcher live through it again.
 
     Nothing is started and nothing deleted, and callbacks hear of nothing: what the journal tells has happened.
@@ -45,6 +46,7 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
         directory: The experiment's directory, whose journal has been recovered.
         experiment: An experiment without trials, with the settings it was declared with.
         proposer: The desk of a fresh searcher.
+        disk: Where the journal lies.
 
     Raises:
         StorageError: If a configuration cannot be rebuilt, or the scheduler decides otherwise than it did.
@@ -53,7 +55,7 @@ def replay(directory: Path, experiment: Experiment, proposer: Proposer) -> Repla
     heard_of_s: dict[str, float] = {}
     untold: list[Notice] = []
     elapsed_s = 0.0
-    for body in journal.read(directory):
+    for body in journal.read(directory, disk=disk):
         if not records.is_event(body):
             continue
         if (routine_end_s := body.get(records.ROUTINE_END)) is not None:

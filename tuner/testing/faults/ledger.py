@@ -1,0 +1,118 @@
+"""What a bystander knows of an experiment, written down without any help from the engine, to hold the engine to it."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+GHOST = "is_ghost"
+"""Metric by which the bystander knows a message that comes from an attempt which is over."""
+
+_SEGMENT = re.compile(r"(\d{20})\.log")
+
+
+class Report(NamedTuple):
+    """One report of one attempt."""
+
+    trial_id: str
+    attempt: int
+    iteration: int
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The bystander's book.
+
+    Attributes:
+        acknowledged: Every report that was answered, in order.
+        num_safe: How many of them a power cut must not cost.
+        written: Reports in all bytes that the disk has taken.
+        values: The value that each trial reported at each iteration.
+        told: The highest iteration of each trial that observers were told of.
+        over: Trials that observers were told the end of, with what they were told.
+        discarded: Trials whose worker was told to stop for good.
+        own_failures: How often each trial's own worker has failed.
+        all_failures: How often any failure was told of each trial, whoever was to blame.
+    """
+
+    acknowledged: list[Report] = field(default_factory=list)
+    num_safe: int = 0
+    written: set[Report] = field(default_factory=set)
+    values: dict[tuple[str, int], float] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+    over: dict[str, str] = field(default_factory=dict)
+    discarded: set[str] = field(default_factory=set)
+    own_failures: Counter[str] = field(default_factory=Counter)
+    all_failures: Counter[str] = field(default_factory=Counter)
+
+    def take_written(self, data: bytes) -> None:
+        """Read along what the disk takes."""
+        for line in data.splitlines():
+            if b'"k":"result"' in line:
+                self.written.add(report_of(json.loads(line[9:])))
+
+    def forget_all_but(self, surviving: set[Report]) -> None:
+        """Strike out what a power cut has cost."""
+        self.acknowledged = [report for report in self.acknowledged if report in surviving]
+        self.num_safe = len(self.acknowledged)
+        highest: dict[str, int] = {}
+        for report in self.acknowledged:
+            highest[report.trial_id] = max(report.iteration, highest.get(report.trial_id, 0))
+        self.told = {trial_id: min(told, highest[trial_id]) for trial_id, told in self.told.items() if trial_id in highest}
+        self.over, self.discarded = {}, set()
+
+
+def report_of(record: Mapping[str, Any]) -> Report:
+    """Return the report that a journal's record of a result tells of."""
+    return Report(record["id"], record["a"], record["m"]["training_iteration"])
+
+
+class Transcript(NamedTuple):
+    """The journal as a bystander reads it.
+
+    Attributes:
+        records: What it holds, in order.
+        problem: What is wrong with it, empty for nothing.
+    """
+
+    records: list[dict[str, Any]]
+    problem: str
+
+    def reports(self) -> set[Report]:
+        """Return the reports that it holds."""
+        return {report_of(record) for record in self.records if record["k"] == "result"}
+
+
+def transcript(files: Mapping[str, bytes]) -> Transcript:
+    """Read a journal's files with as little code as possible, none of it the engine's.
+
+    A segment counts up to where the next one begins, and of the last one up to the first line that does not verify.
+    """
+    segments = sorted((int(found[1]), data) for name, data in files.items() if (found := _SEGMENT.fullmatch(name)))
+    records: list[dict[str, Any]] = []
+    for place, (first, data) in enumerate(segments):
+        end = segments[place + 1][0] if place + 1 < len(segments) else None
+        if records and records[-1]["q"] != first - 1:
+            return Transcript(records, f"segment {first} does not follow record {records[-1]['q']}")
+        records += _numbered_below(end, _verified(data))
+    expected = list(range(1, len(records) + 1))
+    epochs = [record["e"] for record in records]
+    if [record["q"] for record in records] != expected:
+        return Transcript(records, "records are not numbered 1, 2, 3, ...")
+    return Transcript(records, "" if epochs == sorted(epochs) else "an earlier driver wrote behind a later one")
+
+
+def _verified(data: bytes) -> Iterable[dict[str, Any]]:
+    for line in data.splitlines(keepends=True)[1:]:
+        if not line.endswith(b"\n") or line[:9] != b"%08x " % zlib.crc32(line[9:-1]):
+            return
+        yield json.loads(line[9:])
+
+
+def _numbered_below(end: int | None, records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [record for record in records if end is None or record["q"] < end]
