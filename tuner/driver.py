@@ -70,7 +70,8 @@ class Driver:
         self._delete_checkpoint = delete_checkpoint
         self._find_damage = find_damage
         self._tick_s = tick_s
-        self._origin_s = executor.clock() - elapsed_s
+        self._earlier_s = elapsed_s
+        self._began_s = executor.clock()
         self._commands: list[Command] = []
         self._notices: list[Notice] = []
         self._answers: list[Event] = []
@@ -99,7 +100,8 @@ class Driver:
     @property
     def elapsed_s(self) -> float:
         """Running time of the experiment in seconds, earlier sessions included."""
-        return self._executor.clock() - self._origin_s
+        # In this order, so that no rounding lets time run backwards where one driver takes over from another.
+        return self._earlier_s + (self._executor.clock() - self._began_s)
 
     def _turn(self, events: Sequence[Event]) -> None:
         self._observers.begin_turn()

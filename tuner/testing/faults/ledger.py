@@ -53,7 +53,7 @@ class Ledger:
     def take_written(self, data: bytes) -> None:
         """Read along what the disk takes."""
         for line in data.splitlines():
-            if b'"k":"result"' in line:
+            if b'"k":"result"' in line and line[:9] == b"%08x " % zlib.crc32(line[9:]):
                 self.written.add(report_of(json.loads(line[9:])))
 
     def forget_all_but(self, surviving: set[Report]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from schedulers import Decision
 from searchers.space import uniform
-from tuner.core.events import DriverRestarted, Event
+from tuner.core.events import CheckpointRequested, DriverRestarted, Event, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import CheckpointRecord, Ending, Trial
@@ -75,7 +75,8 @@ class Session:
         with journal, CheckpointCleaner(journal, deleting.discard) as cleaner:
             world.experiment, world.journal = self.experiment, journal
             deleting.cleaner = cleaner
-            self._drive(_WatchedLog(JournalLog(journal, cleaner), self._check_restarted), deleting, past.elapsed_s)
+            self._drive(_WatchedLog(JournalLog(journal, cleaner), world, self._check_restarted), deleting, past.elapsed_s)
+        self._has_ended = True
 
     def _check_restored(self) -> None:
         """Hold the replayed state to what was known before."""
@@ -111,7 +112,6 @@ class Session:
             driver.run(first)
         finally:
             workers.perish()
-        self._has_ended = True
 
     @property
     def is_over(self) -> bool:
@@ -123,16 +123,23 @@ class Session:
 class _WatchedLog:
     """Passes everything on to the journal's log, and lets look at the state once a driver has taken over."""
 
-    def __init__(self, log: EventLog, on_restart: Callable[[], None]) -> None:
+    def __init__(self, log: EventLog, world: World, on_restart: Callable[[], None]) -> None:
         self._log = log
+        self._world = world
         self._on_restart = on_restart
-        self.flush = log.flush
 
     def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
         """See `EventLog.append`."""
         if isinstance(event, DriverRestarted):
             self._on_restart()
+        # Of a wish for a checkpoint that cannot be fulfilled, and of a turn in which trials just go on, nothing follows.
+        self._world.is_dirty |= not (isinstance(event, CheckpointRequested) or (isinstance(event, TurnEnded) and event.is_routine))
         self._log.append(event, at_s, decisions)
+
+    def flush(self) -> None:
+        """See `EventLog.flush`."""
+        self._log.flush()
+        self._world.is_dirty = False
 
 
 @final
@@ -178,7 +185,8 @@ class _Bystander(Callback):
         ledger.told[trial.trial_id] = max(result["training_iteration"], ledger.told.get(trial.trial_id, 0))
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        self._world.ledger.over[trial.trial_id] = str(trial.ending)
+        if trial.is_finished:  # and not taken up again in the same breath, as one is that a dying driver has interrupted
+            self._world.ledger.over[trial.trial_id] = str(trial.ending)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         self._world.ledger.over[trial.trial_id] = str(trial.ending)

@@ -114,7 +114,7 @@ class Workers:
             self._check_all()
         world.rest()
         if not self._events and not self._is_awake:
-            self._advance(math.inf if timeout_s is None else world.now + math.ceil(timeout_s / TICK_S - 1e-9))
+            self._advance(math.inf if timeout_s is None else world.now + math.ceil(timeout_s / TICK_S))
             world.rest()
         self._is_awake = False
         events, self._events = self._events, []

@@ -49,6 +49,7 @@ class World:
         active: Ticks in which a driver has lived.
         lost: Ticks of those that no driver can know of, since nothing was written down in them.
         num_turns: How often drivers have waited.
+        is_dirty: Whether something was folded from which something follows, and it is not written yet.
         experiment: The living driver's.
         journal: The living driver's.
         request_stop: The living driver's.
@@ -71,6 +72,7 @@ class World:
         self.experiment: Experiment | None = None
         self.journal: Journal | None = None
         self.request_stop: Callable[[StopRequested], None] | None = None
+        self.is_dirty = False
         self._synced_at = 0
 
     def step(self) -> None:
@@ -116,6 +118,7 @@ class World:
         self.session_began = self.now
         self._synced_at = self.now
         self.experiment = self.journal = self.request_stop = None
+        self.is_dirty = False
 
     def end_session(self) -> Transcript:
         """Take note that no driver lives any more, and return what it has left."""
