@@ -98,8 +98,9 @@ class Observers:
                     call("on_trial_restore", **info)
             case CheckpointRecorded(trial, checkpoint):
                 self._look_for_score(trial, checkpoint)
-                path = trial_directory(self._experiment_path, trial.trial_id) / checkpoint.directory
-                call("on_checkpoint", checkpoint=Checkpoint(path), **info)
+                if self._callbacks.has("on_checkpoint"):
+                    path = trial_directory(self._experiment_path, trial.trial_id) / checkpoint.directory
+                    call("on_checkpoint", checkpoint=Checkpoint(path), **info)
                 call("on_trial_save", **info)
             case CheckpointMissed(trial, failure):
                 _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", trial.trial_id, failure)

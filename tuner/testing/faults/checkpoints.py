@@ -29,7 +29,7 @@ class Saved:
 class VirtualCheckpoints:
     """Every checkpoint of every trial, by the name of its directory.
 
-    Workers sync a checkpoint before they report it, so a power cut takes none, unless nothing is synced at all.
+    Workers sync a checkpoint before they report it, so a power cut takes none.
 
     Args:
         chance: The world's generator.
@@ -83,17 +83,3 @@ class VirtualCheckpoints:
             del self._saved[name]
         else:
             self._saved[name].damage = "it was cut"
-
-    def lose_power(self, *, is_synced: bool) -> None:
-        """Forget what was to be deleted; unless workers sync, lose some checkpoints as well."""
-        self.doomed = []
-        if is_synced:
-            return
-        for name in [name for name in self._saved if self._chance.random() < 0.3]:  # noqa: PLR2004  (any part of them)
-            self._saved[name].damage = "it was never synced"
-            self.mourned.add(name)
-
-    def num_of(self, trial_id: str) -> int:
-        """Return how many checkpoint directories a trial has, those not counted that are about to be deleted."""
-        doomed = {(path.parts[-2], path.parts[-1]) for path in self.doomed}
-        return sum(name[0] == trial_id and name not in doomed for name in self._saved)

@@ -92,10 +92,10 @@ FAULTS_AT: Final[Mapping[Occasion, tuple[Fault, ...]]] = {
 """Which faults each occasion can bring; one that is named twice is twice as likely."""
 
 MEAN_GAPS: Final[Mapping[Occasion, tuple[int, int]]] = {
-    Occasion.STEP: (500, 90),
+    Occasion.STEP: (600, 150),
     Occasion.WRITE: (120, 15),
     Occasion.SYNC: (60, 8),
-    Occasion.RENAME: (6, 2),
+    Occasion.RENAME: (12, 4),
     Occasion.REPORT: (50, 10),
     Occasion.START: (20, 5),
     Occasion.SAVE: (15, 4),
@@ -103,7 +103,7 @@ MEAN_GAPS: Final[Mapping[Occasion, tuple[int, int]]] = {
     Occasion.REST: (80, 20),
     Occasion.NOTICE: (80, 15),
     Occasion.JUDGEMENT: (150, 40),
-    Occasion.SUGGESTION: (20, 6),
+    Occasion.SUGGESTION: (40, 10),
 }
 """After how many occasions something goes wrong on average, where that is rare and where it is often."""
 

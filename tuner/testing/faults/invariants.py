@@ -44,10 +44,17 @@ class Violation(AssertionError):  # noqa: N818  (it is what a promise suffers)
         self.invariant = invariant
 
 
-def require(invariant: str, holds: object, what: str) -> None:
-    """Raise a `Violation` unless it holds."""
+def require(invariant: str, holds: object, what: str, *about: object) -> None:
+    """Raise a `Violation` unless it holds; what it says is put together only then.
+
+    Args:
+        invariant: Which.
+        holds: Whether it holds.
+        what: What is the matter, with a ``%s`` for each of `about`.
+        *about: What it is about.
+    """
     if not holds:
-        raise Violation(invariant, what)
+        raise Violation(invariant, what % about)
 
 
 def acknowledged_results_survive(world: World, left: Transcript) -> None:
@@ -55,9 +62,9 @@ def acknowledged_results_survive(world: World, left: Transcript) -> None:
     surviving, ledger = left.reports(), world.ledger
     if not world.fate.is_power_out:
         for report in ledger.acknowledged:
-            require("I1", report in surviving, f"{report} was acknowledged and is not in the journal")
+            require("I1", report in surviving, "%s was acknowledged and is not in the journal", report)
         return
-    num_promised = {"strict": len(ledger.acknowledged), "group": ledger.num_safe, "process": 0}[world.scenario.durability]
+    num_promised = len(ledger.acknowledged) if world.scenario.durability == "strict" else ledger.num_safe
     kept = [report in surviving for report in ledger.acknowledged]
     require("I1", all(kept[:num_promised]), "a power cut has cost more than it may")
     require("I1", kept == sorted(kept, reverse=True), "a power cut has left a later result and taken an earlier one")
@@ -69,8 +76,8 @@ def rows_are_whole(world: World, experiment: Experiment, left: Transcript) -> No
         records = [record for record in left.records if record["k"] == "result" and record["id"] == trial.trial_id]
         rows = MemoryRows({trial.trial_id: [record["m"] for record in records if GHOST not in record["m"]]}).of(trial.trial_id)
         iterations = [row["training_iteration"] for row in rows]
-        require("I2", iterations == list(range(1, len(iterations) + 1)), f"rows of {trial.trial_id} are {iterations}")
-        require("I2", trial.iteration == len(iterations), f"{trial.trial_id} ends at {trial.iteration}, its rows at {len(iterations)}")
+        require("I2", iterations == list(range(1, len(iterations) + 1)), "rows of %s are %s", trial.trial_id, iterations)
+        require("I2", trial.iteration == len(iterations), "%s ends at %s, its rows at %s", trial.trial_id, trial.iteration, len(iterations))
 
 
 def transitions_are_legal(experiment: Experiment) -> None:
@@ -83,16 +90,16 @@ def transitions_are_legal(experiment: Experiment) -> None:
 
 def one_worker_per_trial(world: World, start: StartWorker, live: Mapping[str, int]) -> None:
     """I4: at most one live worker per trial, and no more than there are slots; each attempt has a number of its own."""
-    require("I4", start.trial_id not in live, f"{start.trial_id} is started although attempt {live.get(start.trial_id)} of it lives")
-    require("I4", len(live) < world.scenario.num_slots, f"{len(live)} workers live when {start.trial_id} is started")
+    require("I4", start.trial_id not in live, "%s is started although attempt %s of it lives", start.trial_id, live.get(start.trial_id))
+    require("I4", len(live) < world.scenario.num_slots, "%s workers live when %s is started", len(live), start.trial_id)
 
 
 def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
     """I5: a start uses the latest checkpoint of the trial that is recorded and intact, and never overwrites one that is recorded."""
     recorded = _experiment(world).roster[start.trial_id].checkpoints
-    require("I5", start.checkpoint == (recorded[-1] if recorded else None), f"{start} does not use the latest of {recorded}")
+    require("I5", start.checkpoint == (recorded[-1] if recorded else None), "%s does not use the latest of %s", start, recorded)
     taken = {checkpoint.index for checkpoint in recorded}
-    require("I5", start.next_checkpoint not in taken, f"{start.trial_id} is going to overwrite checkpoint {start.next_checkpoint}")
+    require("I5", start.next_checkpoint not in taken, "%s is going to overwrite checkpoint %s", start.trial_id, start.next_checkpoint)
     if start.checkpoint:
         checkpoint_is_readable(world, start)
 
@@ -104,8 +111,8 @@ def checkpoint_is_readable(world: World, start: StartWorker) -> None:
     saved = world.checkpoints.find(start.trial_id, start.checkpoint)
     if saved is None:
         raise Violation("I5", f"{start.trial_id} starts from {start.checkpoint.directory}, which is not there")
-    require("I5", not saved.damage, f"{start.trial_id} starts from {start.checkpoint.directory}, although {saved.damage}")
-    require("I5", saved.num_steps == start.checkpoint.iteration, f"{start.checkpoint} holds {saved.num_steps} steps")
+    require("I5", not saved.damage, "%s starts from %s, although %s", start.trial_id, start.checkpoint.directory, saved.damage)
+    require("I5", saved.num_steps == start.checkpoint.iteration, "%s holds %s steps", start.checkpoint, saved.num_steps)
 
 
 def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
@@ -118,8 +125,8 @@ def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
         owed = Counter(ledger.values[trial_id, level] for trial_id, told in ledger.told.items() if told >= level)
         known = Counter(value for (_, iteration), value in ledger.values.items() if iteration == level)
         stands = Counter(rung["values"])
-        require("I6", owed <= stands, f"the rung at {level} has forgotten {owed - stands}")
-        require("I6", stands <= known, f"the rung at {level} holds {stands - known}, which nobody reported")
+        require("I6", owed <= stands, "the rung at %s has forgotten %s", level, owed - stands)
+        require("I6", stands <= known, "the rung at %s holds %s, which nobody reported", level, stands - known)
 
 
 def portrait(experiment: Experiment, scheduler: Scheduler) -> dict[str, Any]:
@@ -138,7 +145,8 @@ def _last(trial: Trial) -> dict[str, Any]:
 def fold_gives_the_state(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """I7: the fold of the journal is the state that was in memory."""
     for name, value in before.items():
-        require("I7", after[name] == value, f"{name} was {_difference(value, after[name])} after the restart")
+        if after[name] != value:
+            raise Violation("I7", f"{name} was {_difference(value, after[name])} after the restart")
 
 
 def _difference(before: Any, after: Any) -> str:
@@ -152,8 +160,8 @@ def _difference(before: Any, after: Any) -> str:
 
 def told_by_the_living(trial: Trial, result: Mapping[str, Any]) -> None:
     """I8: only the current attempt of a RUNNING trial adds results."""
-    require("I8", GHOST not in result, f"a message of an attempt that is over was taken for a result of {trial}")
-    require("I8", trial.status is Status.RUNNING, f"a result was added to {trial}")
+    require("I8", GHOST not in result, "a message of an attempt that is over was taken for a result of %s", trial)
+    require("I8", trial.status is Status.RUNNING, "a result was added to %s", trial)
 
 
 def takes_no_more_turns_than_needed(world: World) -> None:
@@ -164,16 +172,16 @@ def takes_no_more_turns_than_needed(world: World) -> None:
 def values_never_change(world: World, report: Report, value: float) -> None:
     """I10: a deterministic training never reports another value when it repeats an iteration."""
     known = world.ledger.values.setdefault((report.trial_id, report.iteration), value)
-    require("I10", known == value, f"{report} gave {known} before and gives {value} now")
+    require("I10", known == value, "%s gave %s before and gives %s now", report, known, value)
 
 
 def checkpoints_in_need_are_there(world: World, experiment: Experiment) -> None:
     """I11: every checkpoint that a trial counts on is on the disk, unless somebody else has taken it away."""
     for trial in experiment.trials:
-        require("I11", trial.status is not Status.PAUSED or trial.has_checkpoint, f"{trial} is paused without a checkpoint")
+        require("I11", trial.status is not Status.PAUSED or trial.has_checkpoint, "%s is paused without a checkpoint", trial)
         for checkpoint in trial.checkpoints:
             is_there = world.checkpoints.find(trial.trial_id, checkpoint) or world.checkpoints.is_mourned(trial.trial_id, checkpoint)
-            require("I11", is_there, f"{checkpoint.directory} of {trial} was deleted")
+            require("I11", is_there, "%s of %s was deleted", checkpoint.directory, trial)
 
 
 def only_own_failures_are_charged(world: World, trial: Trial) -> None:
@@ -181,17 +189,17 @@ def only_own_failures_are_charged(world: World, trial: Trial) -> None:
     ledger, limit = world.ledger, world.scenario.max_failures
     num_own = ledger.own_failures[trial.trial_id]
     is_unpausable = any(failure.kind == "CannotPause" for failure in trial.failures)
-    require("I12", trial.num_failures <= num_own + is_unpausable, f"{trial} is charged {trial.num_failures} failures, its own are {num_own}")
-    require("I12", len(trial.failures) <= ledger.all_failures[trial.trial_id] + is_unpausable, f"{trial} is charged with {trial.failures}")
-    require("I12", limit < 0 or trial.num_failures <= limit + 1, f"{trial} has failed {trial.num_failures} times and may do so {limit}")
+    require("I12", trial.num_failures <= num_own + is_unpausable, "%s is charged %s failures, its own are %s", trial, trial.num_failures, num_own)
+    require("I12", len(trial.failures) <= ledger.all_failures[trial.trial_id] + is_unpausable, "%s is charged with %s", trial, trial.failures)
+    require("I12", limit < 0 or trial.num_failures <= limit + 1, "%s has failed %s times and may do so %s", trial, trial.num_failures, limit)
     if trial.status is Status.ERROR and not is_unpausable:
-        require("I12", 0 <= limit < trial.num_failures, f"{trial} was given up after {trial.num_failures} failures of {limit}")
+        require("I12", 0 <= limit < trial.num_failures, "%s was given up after %s failures of %s", trial, trial.num_failures, limit)
 
 
 def slots_are_the_living(experiment: Experiment, live: Mapping[str, int]) -> None:
     """I13: RUNNING trials are the live workers, attempt by attempt."""
     running = {trial.trial_id: trial.attempt for trial in experiment.trials if trial.status is Status.RUNNING}
-    require("I13", running == live, f"{running} are RUNNING and {live} are alive")
+    require("I13", running == live, "%s are RUNNING and %s are alive", running, live)
 
 
 def journal_is_in_order(world: World, left: Transcript) -> None:
@@ -200,23 +208,23 @@ def journal_is_in_order(world: World, left: Transcript) -> None:
     stamps = [record["t"] for record in left.records]
     require("I14", stamps == sorted(stamps), "time runs backwards in the journal")
     begun = [record["e"] for record in left.records if record["k"] == "restarted"]
-    require("I14", len(begun) == len(set(begun)), f"two drivers wrote in the same epoch: {begun}")
+    require("I14", len(begun) == len(set(begun)), "two drivers wrote in the same epoch: %s", begun)
 
 
 def written_before_acted(world: World, what: object) -> None:
     """I15: there is no effect outside before its record is written."""
-    require("I15", not world.is_dirty, f"{what} happens before its record is written")
+    require("I15", not world.is_dirty, "%s happens before its record is written", what)
 
 
 def answered_reports_are_written(world: World, report: Report) -> None:
     """I15: a report is answered only when the disk has taken it."""
-    require("I15", report in world.ledger.written, f"{report} is answered and nothing of it was written")
+    require("I15", report in world.ledger.written, "%s is answered and nothing of it was written", report)
 
 
 def synced_before_destroyed(world: World, sequence: int) -> None:
     """I15: nothing is deleted before the record that makes it dispensable is synced."""
     num_safe = len(world.read_platter().records)
-    require("I15", sequence <= num_safe, f"a checkpoint goes that record {sequence} makes dispensable, synced are {num_safe}")
+    require("I15", sequence <= num_safe, "a checkpoint goes that record %s makes dispensable, synced are %s", sequence, num_safe)
 
 
 def few_checkpoints_are_kept(world: World, experiment: Experiment) -> None:
@@ -224,7 +232,7 @@ def few_checkpoints_are_kept(world: World, experiment: Experiment) -> None:
     limit = world.scenario.num_to_keep
     for trial in experiment.trials if limit else ():
         num = len(trial.checkpoints)
-        require("I16", num <= (limit or 0) + 1 + len(trial.leased), f"{trial} keeps {num} checkpoints, num_to_keep is {limit}")
+        require("I16", num <= (limit or 0) + 1 + len(trial.leased), "%s keeps %s checkpoints, num_to_keep is %s", trial, num, limit)
 
 
 def outcome(experiment: Experiment) -> list[dict[str, Any]]:
@@ -244,29 +252,30 @@ def outcome(experiment: Experiment) -> list[dict[str, Any]]:
 
 def deaths_change_nothing(undisturbed: Sequence[Mapping[str, Any]], disturbed: Sequence[Mapping[str, Any]]) -> None:
     """I17: without trouble of their own, trials come to the same whether or not drivers die meanwhile."""
-    require("I17", undisturbed == disturbed, f"it would have been {_difference(list(undisturbed), list(disturbed))}")
+    if undisturbed != disturbed:
+        raise Violation("I17", f"it would have been {_difference(list(undisturbed), list(disturbed))}")
 
 
 def budget_is_kept(world: World, start: StartWorker) -> None:
     """I20: the time budget holds across restarts, and nothing is started once it is used up."""
     budget_s = world.scenario.time_budget_s
-    require("I20", budget_s is None or world.budget_used_s() <= budget_s + TICK_S, f"{start.trial_id} starts after the time budget")
+    require("I20", budget_s is None or world.budget_used_s() <= budget_s + TICK_S, "%s starts after the time budget", start.trial_id)
 
 
 def the_dead_rest(world: World, start: StartWorker) -> None:
     """I20: nothing happens to a trial after its end, and who was told to stop for good is not started again."""
     ending = world.ledger.over.get(start.trial_id)
-    require("I20", ending in {None, Ending.INTERRUPTED}, f"{start.trial_id} is started although it is over: {ending}")
+    require("I20", ending in {None, Ending.INTERRUPTED}, "%s is started although it is over: %s", start.trial_id, ending)
     was_interrupted = world.fate.struck[Fault.SIGNAL] + world.fate.struck[Fault.URGENT_SIGNAL] > 0
     is_discarded = start.trial_id in world.ledger.discarded
-    require("I20", was_interrupted or not is_discarded, f"{start.trial_id} is started although it was told to stop for good")
+    require("I20", was_interrupted or not is_discarded, "%s is started although it was told to stop for good", start.trial_id)
 
 
 def all_samples_are_used(world: World, experiment: Experiment) -> None:
     """I20: there are as many trials as were asked for, unless time was up."""
     num, wanted = len(experiment.trials), world.scenario.num_trials
     is_cut_short = world.scenario.time_budget_s is not None
-    require("I20", num == wanted or (is_cut_short and num < wanted), f"there are {num} trials, {wanted} were asked for")
+    require("I20", num == wanted or (is_cut_short and num < wanted), "there are %s trials, %s were asked for", num, wanted)
     require("I9", all(trial.is_finished for trial in experiment.trials), "a trial never ends")
     require("I9", not experiment.stall, experiment.stall)
     require("I9", all(math.isfinite(trial.last_result.get("loss", 0.0)) for trial in experiment.trials), "a value is lost")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,49 +23,6 @@ class Report(NamedTuple):
     trial_id: str
     attempt: int
     iteration: int
-
-
-@dataclass(slots=True)
-class Ledger:
-    """The bystander's book.
-
-    Attributes:
-        acknowledged: Every report that was answered, in order.
-        num_safe: How many of them a power cut must not cost.
-        written: Reports in all bytes that the disk has taken.
-        values: The value that each trial reported at each iteration.
-        told: The highest iteration of each trial that observers were told of.
-        over: Trials that observers were told the end of, with what they were told.
-        discarded: Trials whose worker was told to stop for good.
-        own_failures: How often each trial's own worker has failed.
-        all_failures: How often any failure was told of each trial, whoever was to blame.
-    """
-
-    acknowledged: list[Report] = field(default_factory=list)
-    num_safe: int = 0
-    written: set[Report] = field(default_factory=set)
-    values: dict[tuple[str, int], float] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)
-    over: dict[str, str] = field(default_factory=dict)
-    discarded: set[str] = field(default_factory=set)
-    own_failures: Counter[str] = field(default_factory=Counter)
-    all_failures: Counter[str] = field(default_factory=Counter)
-
-    def take_written(self, data: bytes) -> None:
-        """Read along what the disk takes."""
-        for line in data.splitlines():
-            if b'"k":"result"' in line and line[:9] == b"%08x " % zlib.crc32(line[9:]):
-                self.written.add(report_of(json.loads(line[9:])))
-
-    def forget_all_but(self, surviving: set[Report]) -> None:
-        """Strike out what a power cut has cost."""
-        self.acknowledged = [report for report in self.acknowledged if report in surviving]
-        self.num_safe = len(self.acknowledged)
-        highest: dict[str, int] = {}
-        for report in self.acknowledged:
-            highest[report.trial_id] = max(report.iteration, highest.get(report.trial_id, 0))
-        self.told = {trial_id: min(told, highest[trial_id]) for trial_id, told in self.told.items() if trial_id in highest}
-        self.over, self.discarded = {}, set()
 
 
 def report_of(record: Mapping[str, Any]) -> Report:
@@ -88,31 +46,87 @@ class Transcript(NamedTuple):
         return {report_of(record) for record in self.records if record["k"] == "result"}
 
 
-def transcript(files: Mapping[str, bytes]) -> Transcript:
-    """Read a journal's files with as little code as possible, none of it the engine's.
+class Reader:
+    """Reads a journal with as little code as possible, none of it the engine's, and remembers lines that it has read before."""
 
-    A segment counts up to where the next one begins, and of the last one up to the first line that does not verify.
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, dict[str, Any] | None] = {}
+
+    def record(self, line: bytes) -> dict[str, Any] | None:
+        """Return the record on a line, given without its line break; None if the line does not verify."""
+        if line not in self._known:
+            is_good = line[:9] == b"%08x " % zlib.crc32(line[9:])
+            self._known[line] = json.loads(line[9:].decode()) if is_good else None
+        return self._known[line]
+
+    def transcript(self, files: Mapping[str, bytes]) -> Transcript:
+        """Return the journal that lies in these files.
+
+        A segment counts up to where the next one begins, and the last one up to the first line that does not verify.
+        """
+        segments = sorted((int(found[1]), data) for name, data in files.items() if (found := _SEGMENT.fullmatch(name)))
+        records: list[dict[str, Any]] = []
+        for place, (first, data) in enumerate(segments):
+            end = segments[place + 1][0] if place + 1 < len(segments) else math.inf
+            if records and records[-1]["q"] != first - 1:
+                return Transcript(records, f"segment {first} does not follow record {records[-1]['q']}")
+            records += [record for record in self._verified(data) if record["q"] < end]
+        if [record["q"] for record in records] != list(range(1, len(records) + 1)):
+            return Transcript(records, "records are not numbered 1, 2, 3, ...")
+        epochs = [record["e"] for record in records]
+        return Transcript(records, "" if epochs == sorted(epochs) else "an earlier driver wrote behind a later one")
+
+    def _verified(self, data: bytes) -> Iterator[dict[str, Any]]:
+        # Behind the last line break stands nothing, or what is torn.
+        for line in data.split(b"\n")[1:-1]:
+            record = self.record(line)
+            if record is None:
+                return
+            yield record
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The bystander's book.
+
+    Attributes:
+        acknowledged: Every report that was answered, in order.
+        num_safe: How many of them a power cut must not cost.
+        written: Reports in all bytes that the disk has taken.
+        values: The value that each trial reported at each iteration.
+        told: The highest iteration of each trial that observers were told of.
+        over: Trials that observers were told the end of, with what they were told.
+        discarded: Trials whose worker was told to stop for good.
+        own_failures: How often each trial's own worker has failed.
+        all_failures: How often any failure was told of each trial, whoever was to blame.
+        reader: Who reads the journal.
     """
-    segments = sorted((int(found[1]), data) for name, data in files.items() if (found := _SEGMENT.fullmatch(name)))
-    records: list[dict[str, Any]] = []
-    for place, (first, data) in enumerate(segments):
-        end = segments[place + 1][0] if place + 1 < len(segments) else None
-        if records and records[-1]["q"] != first - 1:
-            return Transcript(records, f"segment {first} does not follow record {records[-1]['q']}")
-        records += _numbered_below(end, _verified(data))
-    expected = list(range(1, len(records) + 1))
-    epochs = [record["e"] for record in records]
-    if [record["q"] for record in records] != expected:
-        return Transcript(records, "records are not numbered 1, 2, 3, ...")
-    return Transcript(records, "" if epochs == sorted(epochs) else "an earlier driver wrote behind a later one")
 
+    acknowledged: list[Report] = field(default_factory=list)
+    num_safe: int = 0
+    written: set[Report] = field(default_factory=set)
+    values: dict[tuple[str, int], float] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+    over: dict[str, str] = field(default_factory=dict)
+    discarded: set[str] = field(default_factory=set)
+    own_failures: Counter[str] = field(default_factory=Counter)
+    all_failures: Counter[str] = field(default_factory=Counter)
+    reader: Reader = field(default_factory=Reader)
 
-def _verified(data: bytes) -> Iterable[dict[str, Any]]:
-    for line in data.splitlines(keepends=True)[1:]:
-        if not line.endswith(b"\n") or line[:9] != b"%08x " % zlib.crc32(line[9:-1]):
-            return
-        yield json.loads(line[9:])
+    def take_written(self, data: bytes) -> None:
+        """Read along what the disk takes."""
+        for line in data.split(b"\n"):
+            if b'"k":"result"' in line and (record := self.reader.record(line)):
+                self.written.add(report_of(record))
 
-
-def _numbered_below(end: int | None, records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [record for record in records if end is None or record["q"] < end]
+    def forget_all_but(self, surviving: set[Report]) -> None:
+        """Strike out what a power cut has cost."""
+        self.acknowledged = [report for report in self.acknowledged if report in surviving]
+        self.num_safe = len(self.acknowledged)
+        highest: dict[str, int] = {}
+        for report in self.acknowledged:
+            highest[report.trial_id] = max(report.iteration, highest.get(report.trial_id, 0))
+        self.told = {trial_id: min(told, highest[trial_id]) for trial_id, told in self.told.items() if trial_id in highest}
+        self.over, self.discarded = {}, set()

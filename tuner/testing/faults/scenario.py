@@ -24,6 +24,11 @@ MODE: Final = "min"
 
 _DRIVER_ONLY: Final = frozenset({Occasion.STEP, Occasion.RENAME, Occasion.SYNC, Occasion.WRITE})
 
+_HANGS: Final = frozenset({Fault.WORKER_HANGS, Fault.START_HANGS, Fault.SAVE_HANGS})
+"""Not where nothing ends a trial that hangs."""
+_POWER_CUTS: Final = frozenset({Fault.POWER_CUT, Fault.POWER_CUT_IN_SYNC})
+"""Not where nothing is synced, and so nothing is promised."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
@@ -107,7 +112,7 @@ class Scenario:
 
 
 def _asha(chance: Random) -> SchedulerFactory:
-    factor = chance.choice((2, 3))
+    factor = chance.choice((2, 3, 4))
     return lambda: ASHAScheduler(max_t=27, reduction_factor=factor)
 
 
@@ -132,37 +137,37 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         scheduler: A name of `SCHEDULERS` or a factory; None to draw one.
     """
     chance = Random(seed)  # noqa: S311  (no secret)
-    name = chance.choice(("fifo", "asha", "asha", "relay")) if scheduler is None else scheduler
+    name = chance.choice(("fifo", "asha", "asha", "asha", "relay", "relay")) if scheduler is None else scheduler
     make_scheduler = SCHEDULERS[name](chance) if isinstance(name, str) else name
     can_save = name not in {"fifo", "asha"} or chance.random() < 0.5  # noqa: PLR2004  (a trial that may be paused must be able to save)
     is_calm_worker = chance.random() < 0.2  # noqa: PLR2004  (so that the outcome can be compared with an undisturbed one)
     has_timeout = chance.random() < 0.8  # noqa: PLR2004
+    durability = chance.choice(("group", "group", "strict", "process"))
     gaps = _mean_gaps(chance, _DRIVER_ONLY if is_calm_worker else frozenset(Occasion))
     return Scenario(
         seed=seed,
         make_scheduler=make_scheduler,
         scheduler=name if isinstance(name, str) else "given",
         is_limited=chance.random() < 0.2,  # noqa: PLR2004
-        num_trials=chance.randint(2, 8),
-        num_iterations=chance.randint(6, 20),
+        num_trials=chance.choice((2, 2, 2, 3, 3, 4, 6, 8)),
+        num_iterations=chance.choice((6, 6, 6, 7, 8, 10, 20)),
         num_slots=1 if is_calm_worker else chance.choice((1, 2, 2, 3, 4)),
-        durability=chance.choice(("group", "group", "strict", "process")),
+        durability=durability,
         checkpoint_every=chance.choice((0, 1, 1, 2, 3, 5)),
         can_save_on_demand=can_save,
         num_to_keep=chance.choice((None, 1, 1, 2)),
         is_scored=chance.random() < 0.3,  # noqa: PLR2004
         max_failures=chance.choice((0, 1, 3, -1)),
-        # Nothing but this ends a trial that hangs, so without it there are none.
         report_timeout_s=3.0 if has_timeout else None,
         time_budget_s=None if is_calm_worker else chance.choice((None, None, None, 1.0)),
         segment_bytes=chance.choice((1 << 30, 1 << 30, 2_000)),
-        num_strikes=chance.choice((1, 3, 8, 20)),
+        num_strikes=chance.choice((1, 1, 2, 3, 10)),
         mean_gaps=gaps,
-        without=frozenset() if has_timeout else frozenset({Fault.WORKER_HANGS, Fault.START_HANGS, Fault.SAVE_HANGS}),
+        without=(frozenset() if has_timeout else _HANGS) | (_POWER_CUTS if durability == "process" else frozenset()),
     )
 
 
 def _mean_gaps(chance: Random, occasions: frozenset[Occasion]) -> dict[Occasion, int]:
     """Draw for each occasion whether something goes wrong never, rarely or often."""
-    drawn = {occasion: chance.choice((0, 0, MEAN_GAPS[occasion][0], MEAN_GAPS[occasion][0], MEAN_GAPS[occasion][1])) for occasion in Occasion}
+    drawn = {occasion: chance.choice((0, 0, *MEAN_GAPS[occasion])) for occasion in Occasion}
     return {occasion: gap for occasion, gap in drawn.items() if gap and occasion in occasions}

@@ -83,7 +83,7 @@ def play(scenario: Scenario, check_every: int = 8) -> Story:
 def _play(scenario: Scenario, check_every: int) -> Story:
     world = World(scenario, check_every)
     before: dict[str, Any] | None = None
-    num_visits = 1 + (scenario.seed % 4 == 0)  # a finished experiment is opened once more now and then
+    num_visits = 1 + (scenario.seed % 8 == 0)  # a finished experiment is opened once more now and then
     while num_visits:
         invariants.require("I9", world.session < _MAX_SESSIONS, "no driver gets to the end")
         world.begin_session()

@@ -22,6 +22,8 @@ from .world import TICK_S, World
 
 _CRASH = Failure("ValueError", "injected")
 _SLOW_TICKS = 200
+_PACES = (1, 2, 2, 3, 4, 12)
+"""Ticks that an iteration takes."""
 
 
 class _Worker:
@@ -162,7 +164,7 @@ class Workers:
         invariants.starts_from_a_good_checkpoint(world, command)
         invariants.budget_is_kept(world, command)
         invariants.the_dead_rest(world, command)
-        worker = self._live[command.trial_id] = _Worker(command, world.chance.randint(1, 12))
+        worker = self._live[command.trial_id] = _Worker(command, world.chance.choice(_PACES))
         match world.fate.strike(Occasion.START):
             case Fault.START_FAILS:
                 self._later(2, worker, self._crash)
@@ -215,7 +217,7 @@ class Workers:
         if worker.iteration >= world.scenario.num_iterations:
             self._later(0, worker, self._complete)
             return
-        ticks = worker.ticks + world.chance.randint(0, 2)
+        ticks = worker.ticks + (world.chance.random() < 0.2)  # noqa: PLR2004
         match world.fate.strike(Occasion.REPORT):
             case None:
                 self._later(ticks, worker, self._report)

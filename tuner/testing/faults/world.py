@@ -15,7 +15,7 @@ from tuner.storage.segments import journal_directory
 from .checkpoints import VirtualCheckpoints
 from .disk import VirtualDisk
 from .fate import DriverDied, Fate, Fault, Occasion
-from .ledger import Ledger, Transcript, transcript
+from .ledger import Ledger, Transcript
 from .scenario import Scenario
 
 EXPERIMENT: Final = Path("/virtual/experiment")
@@ -125,10 +125,9 @@ class World:
         self.active += self.now - self.session_began
         if self.fate.is_power_out:
             self.disk.lose_power()
-            self.checkpoints.lose_power(is_synced=self.scenario.durability != "process")
         else:
             self.disk.crash()
-            self.checkpoints.doomed = []
+        self.checkpoints.doomed = []
         left = self.read_journal()
         self.lost = self.active - round(left.records[-1]["t"] / TICK_S) if left.records else self.active
         self.now += self.chance.randint(0, 1000)
@@ -136,11 +135,11 @@ class World:
 
     def read_journal(self) -> Transcript:
         """Return what the journal holds, as a bystander reads it."""
-        return transcript(self.disk.contents(JOURNAL))
+        return self.ledger.reader.transcript(self.disk.contents(JOURNAL))
 
     def read_platter(self) -> Transcript:
         """Return what the journal would hold if the power failed in the worst way."""
-        return transcript(self.disk.safe_contents(JOURNAL))
+        return self.ledger.reader.transcript(self.disk.safe_contents(JOURNAL))
 
     def budget_used_s(self) -> float:
         """Return how long drivers have lived, as far as the living one can know."""
