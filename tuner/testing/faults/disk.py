@@ -182,20 +182,20 @@ class VirtualDisk:
         if self._fate.strike(Occasion.RENAME):
             raise self._refusal(errno.EIO)
         file = self._find(source)
-        self._count_rename(target.name, file)
+        self._count_rename(target, file)
         del self._entries[os.fspath(source.parent)][source.name]
         self._entries[os.fspath(target.parent)][target.name] = file
 
-    def _count_rename(self, name: str, file: _File) -> None:
+    def _count_rename(self, target: Path, file: _File) -> None:
+        name, is_new = target.name, target.name not in self._entries[os.fspath(target.parent)]
         self.seen["torn end cut off"] += name.startswith("torn-")
-        self.seen["lines written again after a failed sync"] += name.endswith(".log") and file.content.count(b"\n") > 1
+        self.seen["lines written again after a failed sync"] += is_new and name.endswith(".log") and file.content.count(b"\n") > 1
         self.seen["several segments"] += name.endswith(".log") and not name.endswith("00001.log")
 
     def remove(self, path: Path) -> None:
         """See `Disk.remove`."""
         self._step()
         self._find(path)
-        self.seen["segment removed that was torn in its header"] += path.name.endswith(".log")
         del self._entries[os.fspath(path.parent)][path.name]
 
     def make_directory(self, path: Path) -> None:

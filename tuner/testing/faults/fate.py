@@ -92,10 +92,10 @@ FAULTS_AT: Final[Mapping[Occasion, tuple[Fault, ...]]] = {
 """Which faults each occasion can bring; one that is named twice is twice as likely."""
 
 MEAN_GAPS: Final[Mapping[Occasion, tuple[int, int]]] = {
-    Occasion.STEP: (600, 150),
-    Occasion.WRITE: (120, 15),
-    Occasion.SYNC: (60, 8),
-    Occasion.RENAME: (12, 4),
+    Occasion.STEP: (250, 60),
+    Occasion.WRITE: (200, 40),
+    Occasion.SYNC: (80, 15),
+    Occasion.RENAME: (30, 8),
     Occasion.REPORT: (50, 10),
     Occasion.START: (20, 5),
     Occasion.SAVE: (15, 4),

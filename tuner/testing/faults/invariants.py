@@ -1,7 +1,7 @@
 """What must hold whatever goes wrong, one function for each promise; the first line of each says what it is.
 
-Where they are asked: I3, I4, I5, I8, I10, I12, I13, I15 and I20 at the moment at which they could be broken; I3, I11, I12, I13 and I16 in full
-at every few turns; I1, I6, I7 and I14 after each death and restart; I2, I6, I7, I9, I14, I16, I17 and I20 at the end.
+Where they are asked: I3, I4, I5, I8, I10, I12, I13, I15 and I20 at the moment at which they could be broken; I3, I11, I12, I13 and I16
+in full at every few turns; I1, I6, I7 and I14 after each death and restart; I2, I6, I7, I9, I14, I16, I17 and I20 at the end.
 
 What this simulation does *not* see: I18, the share of time that persistence takes, since virtual time does not pass while the engine
 computes; I19, the log files, which loggers write to a real disk; snapshots, of which I7 has to hold as well: `portrait` is where to
@@ -32,7 +32,7 @@ MAX_TURNS: Final = 5_000
 _PORTRAYED: Final = tuple(name for name in Trial.__slots__ if name not in {"__weakref__", "config", "local_path", "summary", "last_result"})
 
 
-class Violation(AssertionError):  # noqa: N818  (it is what a promise suffers)
+class Violation(AssertionError):
     """A promise was broken.
 
     Attributes:
@@ -70,7 +70,7 @@ def acknowledged_results_survive(world: World, left: Transcript) -> None:
     require("I1", kept == sorted(kept, reverse=True), "a power cut has left a later result and taken an earlier one")
 
 
-def rows_are_whole(world: World, experiment: Experiment, left: Transcript) -> None:
+def rows_are_whole(experiment: Experiment, left: Transcript) -> None:
     """I2: a trial's rows have no hole and no double, and none is missing that anybody was told of."""
     for trial in experiment.trials:
         records = [record for record in left.records if record["k"] == "result" and record["id"] == trial.trial_id]
@@ -122,7 +122,7 @@ def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
         return
     ledger, [bracket] = world.ledger, inner.state_dict()["brackets"]
     for level, rung in zip(inner.levels, bracket["rungs"], strict=True):
-        owed = Counter(ledger.values[trial_id, level] for trial_id, told in ledger.told.items() if told >= level)
+        owed = Counter(ledger.values[trial_id, int(level)] for trial_id, told in ledger.told.items() if told >= level)
         known = Counter(value for (_, iteration), value in ledger.values.items() if iteration == level)
         stands = Counter(rung["values"])
         require("I6", owed <= stands, "the rung at %s has forgotten %s", level, owed - stands)
@@ -185,13 +185,24 @@ def checkpoints_in_need_are_there(world: World, experiment: Experiment) -> None:
 
 
 def only_own_failures_are_charged(world: World, trial: Trial) -> None:
-    """I12: only a trial's own failures are charged to it, never a driver's death, a signal or a full disk; and it tries as often as it may."""
+    """I12: only a trial's own failures are charged to it, never a driver's death, a signal or a full disk; it tries as often as it may."""
     ledger, limit = world.ledger, world.scenario.max_failures
     num_own = ledger.own_failures[trial.trial_id]
     is_unpausable = any(failure.kind == "CannotPause" for failure in trial.failures)
-    require("I12", trial.num_failures <= num_own + is_unpausable, "%s is charged %s failures, its own are %s", trial, trial.num_failures, num_own)
-    require("I12", len(trial.failures) <= ledger.all_failures[trial.trial_id] + is_unpausable, "%s is charged with %s", trial, trial.failures)
-    require("I12", limit < 0 or trial.num_failures <= limit + 1, "%s has failed %s times and may do so %s", trial, trial.num_failures, limit)
+    require(
+        "I12",
+        trial.num_failures <= num_own + is_unpausable,
+        "%s is charged %s failures, its own are %s",
+        trial,
+        trial.num_failures,
+        num_own,
+    )
+    require(
+        "I12", len(trial.failures) <= ledger.all_failures[trial.trial_id] + is_unpausable, "%s is charged with %s", trial, trial.failures
+    )
+    require(
+        "I12", limit < 0 or trial.num_failures <= limit + 1, "%s has failed %s times and may do so %s", trial, trial.num_failures, limit
+    )
     if trial.status is Status.ERROR and not is_unpausable:
         require("I12", 0 <= limit < trial.num_failures, "%s was given up after %s failures of %s", trial, trial.num_failures, limit)
 
@@ -202,7 +213,7 @@ def slots_are_the_living(experiment: Experiment, live: Mapping[str, int]) -> Non
     require("I13", running == live, "%s are RUNNING and %s are alive", running, live)
 
 
-def journal_is_in_order(world: World, left: Transcript) -> None:
+def journal_is_in_order(left: Transcript) -> None:
     """I14: records are numbered without a gap, epochs never fall, each driver has its own, and time does not run backwards."""
     require("I14", not left.problem, left.problem)
     stamps = [record["t"] for record in left.records]

@@ -117,7 +117,7 @@ def _asha(chance: Random) -> SchedulerFactory:
 
 
 def _relay(chance: Random) -> SchedulerFactory:
-    lap = chance.choice((2, 3, 5))
+    lap = chance.choice((2, 3, 4, 5))
     return lambda: Relay(lap)
 
 

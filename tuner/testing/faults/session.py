@@ -115,8 +115,10 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether the driver has come to the end, and no trial was only interrupted."""
-        return self._has_ended and not any(trial.ending is Ending.INTERRUPTED for trial in self.experiment.trials)
+        """Whether the driver has come to the end, and nothing was only interrupted."""
+        trials, scenario = self.experiment.trials, self._world.scenario
+        is_short = len(trials) < scenario.num_trials and scenario.time_budget_s is None
+        return self._has_ended and not is_short and not any(trial.ending is Ending.INTERRUPTED for trial in trials)
 
 
 @final

@@ -126,7 +126,7 @@ def _as_restarted(session: Session, world: World) -> dict[str, Any]:
 
 
 def _check_left(world: World, left: Transcript) -> None:
-    invariants.journal_is_in_order(world, left)
+    invariants.journal_is_in_order(left)
     invariants.acknowledged_results_survive(world, left)
     if world.fate.is_power_out:
         world.ledger.forget_all_but(left.reports())
@@ -136,7 +136,7 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     experiment = session.experiment
     invariants.transitions_are_legal(experiment)
     invariants.all_samples_are_used(world, experiment)
-    invariants.rows_are_whole(world, experiment, left)
+    invariants.rows_are_whole(experiment, left)
     invariants.scheduler_facts_are_kept(world, session.scheduler)
     outcome = invariants.outcome(experiment)
     if world.scenario.is_comparable and world.scenario.num_strikes:
