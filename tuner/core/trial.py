@@ -243,12 +243,12 @@ class Intention:
 
         Otherwise the first word stands.
         """
-        return other is None or self._weight > other._weight
+        return other is None or _weight(self) > _weight(other)
 
-    @property
-    def _weight(self) -> int:
-        is_stop = self.verdict is Verdict.STOP
-        return is_stop + (is_stop and self.ending is not Ending.INTERRUPTED)
+
+def _weight(intention: Intention) -> int:
+    is_stop = intention.verdict is Verdict.STOP
+    return is_stop + (is_stop and intention.ending is not Ending.INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)

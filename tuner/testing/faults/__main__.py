@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import sys
 import time
 
-from .campaign import run_campaign
+from .campaign import report_of, run_campaign
 from .fate import Fault
 from .invariants import Violation
 from .scenario import Scenario, scenario
 from .shrinking import OPTIONS
+from .story import play
 
 _LARGE = 3_000
 """In so many experiments everything has to occur that can."""
@@ -53,11 +55,11 @@ def _changed(drawn: Scenario, options: argparse.Namespace) -> Scenario:
 
 
 def _replay(single: Scenario) -> int:
+    print(single)
     try:
-        pass
+        print(play(single, check_every=1))
     except Violation as violation:
-        for _note in (violation, *getattr(violation, "__notes__", ())):
-            pass
+        print(f"FAILED {violation}")
         return 1
     return 0
 
@@ -67,13 +69,16 @@ def _run_many(options: argparse.Namespace) -> int:
     seconds = None if options.minutes is None else 60 * options.minutes
     num = 1_000 if seconds is None and options.experiments is None else options.experiments
     campaign = run_campaign(first, num, seconds=seconds, shrinks=not options.no_shrink)
-    missing = campaign.missing if campaign.num_experiments >= _LARGE else []
     if options.json:
+        invariant = campaign.violation.invariant if campaign.violation else None
+        print(json.dumps({"num_experiments": campaign.num_experiments, "invariant": invariant, "what": str(campaign.violation)}))
         return 1 if campaign.violation else 0
-    for _name, _number in sorted(campaign.seen.items()):
-        pass
-    for _name in missing:
-        pass
+    print(f"from seed {first}: {report_of(campaign)}")
+    for name, number in sorted(campaign.seen.items()):
+        print(f"{number:>10}  {name}")
+    missing = campaign.missing if campaign.num_experiments >= _LARGE else []
+    for name in missing:
+        print(f"NEVER SEEN  {name}")
     return 1 if campaign.violation or missing else 0
 
 

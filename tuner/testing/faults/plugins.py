@@ -69,6 +69,7 @@ class FragileScheduler(Scheduler):
 
     Attributes:
         inner: The other one.
+        is_calm: Whether it never raises.
     """
 
     def __init__(self, scheduler: Scheduler, fate: Fate) -> None:
@@ -76,9 +77,10 @@ class FragileScheduler(Scheduler):
         self.inner = scheduler
         self.metric, self.mode = scheduler.metric, scheduler.mode
         self._fate = fate
+        self.is_calm = False
 
     def _judge(self) -> None:
-        if self._fate.strike(Occasion.JUDGEMENT):
+        if not self.is_calm and self._fate.strike(Occasion.JUDGEMENT):
             raise PluginBroke(_BROKEN)
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:

@@ -121,6 +121,7 @@ def _as_restarted(session: Session, world: World) -> dict[str, Any]:
     experiment = session.experiment
     world.seen["interrupted and resumed"] += any(trial.ending is Ending.INTERRUPTED for trial in experiment.trials)
     world.seen["opened by a driver that found nothing to do"] += session.is_over
+    session.scheduler.is_calm = True
     experiment.handle(DriverRestarted(world.scenario.settings()), _LATE_S)
     return invariants.portrait(experiment, session.scheduler)
 
