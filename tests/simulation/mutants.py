@@ -61,7 +61,6 @@ CORE = _of(
 ) + _of(
     "tuner/core/lifecycle.py",
     ("(Verdict.CONTINUE, Outcome.LOST): TrialMove.REQUEUE", "(Verdict.CONTINUE, Outcome.LOST): TrialMove.FAIL", "I12"),
-    ("(Verdict.PAUSE, Outcome.LOST): TrialMove.REQUEUE", "(Verdict.PAUSE, Outcome.LOST): TrialMove.PAUSE", "I11 I3"),
     ("(Verdict.STOP, Outcome.LOST): TrialMove.END", "(Verdict.STOP, Outcome.LOST): TrialMove.REQUEUE", "I20"),
     ("(Verdict.STOP, Outcome.KILLED): TrialMove.END", "(Verdict.STOP, Outcome.KILLED): TrialMove.FAIL", "I12 I20"),
 ) + _of(
@@ -72,11 +71,10 @@ CORE = _of(
 KEEPER = _of(
     "tuner/core/keeper.py",
     ("trial.next_checkpoint = checkpoint.index + 1", "trial.next_checkpoint = checkpoint.index", "I5"),
-    ("            trial.leased.add(trial.checkpoint.index)\n", "            pass\n", "I5 I11"),
     ("        trial.leased.clear()\n", "", "I16"),
     ("checkpoint.index != index]", "checkpoint.index > index]", "I11 I5"),
     ("if dropped:", "if dropped and trial.leased:", "I11 I16"),
-    ("if intention.verdict is Verdict.PAUSE or intention.ending", "if intention.ending", "I17 I12"),
+    ("if intention.verdict is Verdict.PAUSE or intention.ending is Ending.INTERRUPTED:\n                return True", "if False:\n                return True", "I12"),
 ) + _of(
     "tuner/core/retention.py",
     (" | {checkpoints[-1].index} | set(leased)", " | set(leased)", "I5 I11 I17"),
@@ -121,12 +119,10 @@ JOURNAL = _of(
 ) + _of(
     "tuner/storage/recovery.py",
     ("            _write_anew(path, data[: walk.torn_at], disk)\n", "", "I14"),
-    ("data[: walk.torn_at]", "data", "I14"),
-    ("            self.tail = Tail(sequence, zlib.crc32(body), epoch)", "            self.tail = Tail(sequence, 0, epoch)", "I14"),
+    ("        self.tail = Tail(sequence, zlib.crc32(body), epoch)", "        self.tail = Tail(sequence, 0, epoch)", "I14"),
 ) + _of(
     "tuner/storage/atomic.py",
     ("        if sync:\n            disk.sync(descriptor)\n", "", "I14 I1"),
-    ("    if sync:\n        disk.sync_directory(path.parent)\n", "", "I14 I1"),
 ) + _of(
     "tuner/storage/cleaner.py",
     ("and self._held[0][0] <= safe:", ":", "I15"),
@@ -135,16 +131,13 @@ JOURNAL = _of(
 
 CODEC = _of(
     "tuner/storage/records.py",
-    ('        "score": checkpoint.score,', '        "score": None,', "I7"),
     ('"k": "exited", "id": trial_id, "a": attempt, "outcome": outcome.value, "failure": _failure_fields(failure)', '"k": "exited", "id": trial_id, "a": attempt, "outcome": outcome.value, "failure": None', "I7 defect"),
     ('fields.get("is_complete", False)', "False", "I7"),
-    ('body["rule"], body["is_urgent"]', 'body["rule"], False', "I7"),
     ('        body["d"] = ', '        body["e"] = ', "I14 defect"),
 ) + _of(
     "tuner/run.py",
     ("            self._routine_end_s = None\n        self", "        self", "I7"),
     ("            body[records.ROUTINE_END] = self._routine_end_s\n", "", "I7 I17"),
-    ("            if self._routine_end_s is None:  # of several in a row the first is the one that answered\n", "            if True:\n", "I7"),
 )  # fmt: skip
 
 REPLAY = _of(
@@ -161,10 +154,7 @@ SCHEDULERS = _of(
     ("        self._highest[trial_id] = index\n", "", "I6"),
     ("            insort(self.values, value)", "            self.values.append(value)", "I6 I17"),
     ("        self._rungs[index].add(value)\n", "        self._rungs[index].add(value / 2)\n", "I6"),
-) + _of(
-    "schedulers/asha.py",
-    ("        self._verdicts[trial.trial_id] = reason\n", "", "I17 I20"),
-)  # fmt: skip
+)
 
 SEARCHERS = _of(
     "searchers/limiter.py",

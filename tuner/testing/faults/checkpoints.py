@@ -74,12 +74,18 @@ class VirtualCheckpoints:
         return keys
 
     def harm(self, spared: set[str], *, delete: bool) -> None:
-        """Damage or delete any checkpoint whose trial is not spared."""
-        if not (names := [name for name in self._saved if name[0] not in spared]):
+        """Damage or delete the latest checkpoint of any trial that is not spared."""
+        if not (names := sorted(name for name in self._saved if name[0] not in spared)):
             return
-        name = self._chance.choice(names)
+        victim = self._chance.choice(names)[0]
+        name = max(name for name in names if name[0] == victim)  # the latest is the one that is going to be missed
         self.mourned.add(name)
         if delete:
             del self._saved[name]
         else:
             self._saved[name].damage = "it was cut"
+
+    def intact(self, trial_id: str) -> list[str]:
+        """Return the names of a trial's checkpoints that are whole and that nobody has given to be deleted, oldest first."""
+        doomed = {path.parts[-1] for path in self.doomed if path.parts[-2] == trial_id}
+        return sorted(name for (owner, name), saved in self._saved.items() if owner == trial_id and not saved.damage and name not in doomed)

@@ -29,6 +29,7 @@ from .world import TICK_S, World
 
 MAX_TURNS: Final = 5_000
 """Far more than any experiment takes that comes to an end."""
+_LITTERING: Final = frozenset({Fault.WORKER_CRASHES_BEHIND_RENAME, Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED})
 _PORTRAYED: Final = tuple(name for name in Trial.__slots__ if name not in {"__weakref__", "config", "local_path", "summary", "last_result"})
 
 
@@ -102,6 +103,14 @@ def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
     require("I5", start.next_checkpoint not in taken, "%s is going to overwrite checkpoint %s", start.trial_id, start.next_checkpoint)
     if start.checkpoint:
         checkpoint_is_readable(world, start)
+    if world.scenario.num_to_keep is None:
+        _is_latest(world, start)
+
+
+def _is_latest(world: World, start: StartWorker) -> None:
+    known = [name for name in world.checkpoints.intact(start.trial_id) if (start.trial_id, name) in world.ledger.saved]
+    latest = start.checkpoint.directory if start.checkpoint else None
+    require("I5", latest == (known[-1] if known else None), "%s starts from %s, there are %s", start.trial_id, latest, known)
 
 
 def checkpoint_is_readable(world: World, start: StartWorker) -> None:
@@ -125,6 +134,7 @@ def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
         owed = Counter(ledger.values[trial_id, int(level)] for trial_id, told in ledger.told.items() if told >= level)
         known = Counter(value for (_, iteration), value in ledger.values.items() if iteration == level)
         stands = Counter(rung["values"])
+        require("I6", rung["values"] == sorted(rung["values"]), "the rung at %s is out of order: %s", level, rung["values"])
         require("I6", owed <= stands, "the rung at %s has forgotten %s", level, owed - stands)
         require("I6", stands <= known, "the rung at %s holds %s, which nobody reported", level, stands - known)
 
@@ -188,7 +198,7 @@ def only_own_failures_are_charged(world: World, trial: Trial) -> None:
     """I12: only a trial's own failures are charged to it, never a driver's death, a signal or a full disk; it tries as often as it may."""
     ledger, limit = world.ledger, world.scenario.max_failures
     num_own = ledger.own_failures[trial.trial_id]
-    is_unpausable = any(failure.kind == "CannotPause" for failure in trial.failures)
+    is_unpausable = trial.trial_id in ledger.failed_saves and any(failure.kind == "CannotPause" for failure in trial.failures)
     require(
         "I12",
         trial.num_failures <= num_own + is_unpausable,
@@ -239,11 +249,23 @@ def synced_before_destroyed(world: World, sequence: int) -> None:
 
 
 def few_checkpoints_are_kept(world: World, experiment: Experiment) -> None:
-    """I16: a trial counts on no more than K + 1 checkpoints and those that are leased."""
+    """I16: a trial counts on no more than K checkpoints, the latest if it is none of the K best, and those that somebody reads."""
     limit = world.scenario.num_to_keep
-    for trial in experiment.trials if limit else ():
-        num = len(trial.checkpoints)
-        require("I16", num <= (limit or 0) + 1 + len(trial.leased), "%s keeps %s checkpoints, num_to_keep is %s", trial, num, limit)
+    for trial in experiment.trials:
+        require("I16", not trial.leased or trial.status is Status.RUNNING, "%s has leased %s", trial, trial.leased)
+        if limit:
+            num, allowed = len(trial.checkpoints), limit + world.scenario.is_scored + len(trial.leased)
+            require("I16", num <= allowed, "%s keeps %s checkpoints, num_to_keep is %s", trial, num, limit)
+
+
+def nothing_superseded_is_left(world: World, experiment: Experiment) -> None:
+    """I16: what is no longer needed is deleted; only a death may leave something behind, for the next open to sweep."""
+    if world.session > 1 or world.fate.struck.keys() & _LITTERING:
+        return
+    for trial in experiment.trials:
+        kept = [checkpoint.directory for checkpoint in trial.checkpoints]
+        there = world.checkpoints.intact(trial.trial_id)
+        require("I16", there == kept, "of %s there is %s, it counts on %s", trial, there, kept)
 
 
 def outcome(experiment: Experiment) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tuner.core.trial import checkpoint_directory_name
+
 GHOST = "is_ghost"
 """Metric by which the bystander knows a message that comes from an attempt which is over."""
 
@@ -101,6 +103,8 @@ class Ledger:
         discarded: Trials whose worker was told to stop for good.
         own_failures: How often each trial's own worker has failed.
         all_failures: How often any failure was told of each trial, whoever was to blame.
+        saved: Names of the checkpoints of which the journal tells.
+        failed_saves: Trials that could not save when they were asked to.
         reader: Who reads the journal.
     """
 
@@ -113,6 +117,8 @@ class Ledger:
     discarded: set[str] = field(default_factory=set)
     own_failures: Counter[str] = field(default_factory=Counter)
     all_failures: Counter[str] = field(default_factory=Counter)
+    saved: set[tuple[str, str]] = field(default_factory=set)
+    failed_saves: set[str] = field(default_factory=set)
     reader: Reader = field(default_factory=Reader)
 
     def take_written(self, data: bytes) -> None:
@@ -120,9 +126,21 @@ class Ledger:
         for line in data.split(b"\n"):
             if b'"k":"result"' in line and (record := self.reader.record(line)):
                 self.written.add(report_of(record))
+                self._note_checkpoint(record)
+            elif b'"k":"saved"' in line and (record := self.reader.record(line)):
+                self._note_checkpoint(record)
 
-    def forget_all_but(self, surviving: set[Report]) -> None:
+    def _note_checkpoint(self, record: Mapping[str, Any]) -> None:
+        if record["c"]:
+            self.saved.add((record["id"], checkpoint_directory_name(record["c"]["index"])))
+
+    def forget_all_but(self, left: Transcript) -> None:
         """Strike out what a power cut has cost."""
+        surviving = left.reports()
+        self.saved = set()
+        for record in left.records:
+            if record["k"] in {"result", "saved"}:
+                self._note_checkpoint(record)
         self.acknowledged = [report for report in self.acknowledged if report in surviving]
         self.num_safe = len(self.acknowledged)
         highest: dict[str, int] = {}

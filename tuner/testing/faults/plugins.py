@@ -48,7 +48,8 @@ class Relay(Scheduler):
         order = sorted((trial.trial_id for trial in trials), key=lambda trial_id: (self._losses.get(trial_id, 0.0), trial_id))
         if self._num_idle % 4 == 0 and len(order) > 1:
             return [Stop(order[-1], Reason("relay.worst", {"rank": len(order)}))]
-        return [Resume(trial_id, Reason("relay.best", {"rank": rank})) for rank, trial_id in enumerate(order[:num_free_slots], 1)]
+        resumed = [Resume(trial_id, Reason("relay.best", {"rank": rank})) for rank, trial_id in enumerate(order[:num_free_slots], 1)]
+        return [*resumed, resumed[0]]  # who says a thing twice means it once
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it remembers."""

@@ -88,7 +88,7 @@ class Scenario:
     def make_searcher(self) -> Searcher:
         """Return a fresh searcher."""
         searcher = BasicVariantGenerator()
-        return ConcurrencyLimiter(searcher, self.num_slots) if self.is_limited else searcher
+        return ConcurrencyLimiter(searcher, max(self.num_slots - 1, 1)) if self.is_limited else searcher
 
     def settings(self) -> ExperimentSettings:
         """Return what the core has to know."""
@@ -113,7 +113,8 @@ class Scenario:
 
 def _asha(chance: Random) -> SchedulerFactory:
     factor = chance.choice((2, 3, 4))
-    return lambda: ASHAScheduler(max_t=27, reduction_factor=factor)
+    max_t = chance.choice((4, 9, 27))
+    return lambda: ASHAScheduler(max_t=max_t, reduction_factor=factor)
 
 
 def _relay(chance: Random) -> SchedulerFactory:

@@ -130,7 +130,7 @@ def _check_left(world: World, left: Transcript) -> None:
     invariants.journal_is_in_order(left)
     invariants.acknowledged_results_survive(world, left)
     if world.fate.is_power_out:
-        world.ledger.forget_all_but(left.reports())
+        world.ledger.forget_all_but(left)
 
 
 def _end(world: World, session: Session, left: Transcript) -> Story:
@@ -139,6 +139,7 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     invariants.all_samples_are_used(world, experiment)
     invariants.rows_are_whole(experiment, left)
     invariants.scheduler_facts_are_kept(world, session.scheduler)
+    invariants.nothing_superseded_is_left(world, experiment)
     outcome = invariants.outcome(experiment)
     if world.scenario.is_comparable and world.scenario.num_strikes:
         world.seen["compared with an undisturbed run"] += 1

@@ -112,7 +112,7 @@ class Workers:
         world.num_turns += 1
         invariants.takes_no_more_turns_than_needed(world)
         world.step()
-        if world.num_turns % world.check_every == 0 and world.experiment:
+        if world.num_turns % world.check_every == 0 and timeout_s != 0.0:  # else the driver knows already that something has changed
             self._check_all()
         world.rest()
         if not self._events and not self._is_awake:
@@ -266,6 +266,8 @@ class Workers:
         if worker.is_over:
             return
         who = (worker.trial_id, worker.command.attempt)
+        if fails:
+            self._world.ledger.failed_saves.add(worker.trial_id)
         self._events.append(CheckpointFailed(*who, _CRASH) if fails else CheckpointSaved(*who, self._commit(worker)))
         go_on(worker)
 

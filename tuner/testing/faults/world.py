@@ -23,6 +23,8 @@ JOURNAL: Final = journal_directory(EXPERIMENT)
 TICK_S: Final = 0.005
 """Time passes in such steps, so that things happen at the same moment now and then."""
 _SYNC_TICKS: Final = 10
+_MISCHIEFS_BETWEEN: Final = 8
+"""Occasions for mischief while no driver lives."""
 _POWERFUL: Final = frozenset({Fault.SIGNAL, Fault.URGENT_SIGNAL})
 
 
@@ -96,14 +98,16 @@ class World:
         if self.journal and self.scenario.durability == "group" and self.now - self._synced_at >= _SYNC_TICKS:
             self._sync(self.journal)
         self.checkpoints.delete_doomed()
+        self._suffer_mischief(set(self.experiment.roster.live) if self.experiment else set())
+
+    def _suffer_mischief(self, spared: set[str]) -> None:
         match self.fate.strike(Occasion.REST):
             case None:
                 pass
             case Fault.CLOCK_JUMP:
                 self.wall_offset_s += self.chance.choice((-86400.0, -3600.0, 3600.0, 86400.0))
             case fault:
-                live = self.experiment.roster.live if self.experiment else {}
-                self.checkpoints.harm(set(live), delete=fault is Fault.CHECKPOINT_DELETED)
+                self.checkpoints.harm(spared, delete=fault is Fault.CHECKPOINT_DELETED)
 
     def _sync(self, journal: Journal) -> None:
         num_failed, self._synced_at = self.disk.num_failed_syncs, self.now
@@ -127,7 +131,11 @@ class World:
             self.disk.lose_power()
         else:
             self.disk.crash()
+        if not self.fate.is_dead:  # who ends in good order deletes what it may
+            self.checkpoints.delete_doomed()
         self.checkpoints.doomed = []
+        for _ in range(_MISCHIEFS_BETWEEN):
+            self._suffer_mischief(set())
         left = self.read_journal()
         self.lost = self.active - round(left.records[-1]["t"] / TICK_S) if left.records else self.active
         self.now += self.chance.randint(0, 1000)
