@@ -13,16 +13,17 @@ from typing import Any
 
 import tuner as tune
 from schedulers import ASHAScheduler
-from schedulers.decisions import Decision
+from tuner.core.counsel import Advice
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.driver import Driver
 from tuner.execution.simulated import SimulatedExecutor
+from tuner.journaling import JournalLog
 from tuner.loggers.callback_list import CallbackList
 from tuner.observers import Observers
 from tuner.plan import make_plan
 from tuner.proposer import Proposer
-from tuner.run import JournalLog, rare_garbage_collection
+from tuner.run import rare_garbage_collection
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import Journal
 
@@ -45,10 +46,10 @@ class CountingLog:
         self._log = log
         self.num_events = 0
 
-    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
+    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
         """Take in an event."""
         self.num_events += 1
-        self._log.append(event, at_s, decisions)
+        self._log.append(event, at_s, advice)
 
     def flush(self) -> None:
         """Write everything taken in."""

@@ -30,7 +30,7 @@ class AsyncHyperBandScheduler(Scheduler):
     all trials report equally often, best of all at the levels themselves.
 
     **When something is missing.** A result without ``time_attr``, or before `max_t` without the metric, decides nothing; `debug_string`
-    tells which was missing. A metric that is there but None or NaN counts as worst. Infinities are numbers.
+    tells which was missing. A metric that is there but None, NaN or infinite, in whatever direction, counts as worst.
 
     **Repeated results**, after a crash or a restore, are not judged again; a trial that was told to stop is told so again.
 
@@ -170,7 +170,7 @@ class AsyncHyperBandScheduler(Scheduler):
         if level is None:
             return None
         value = self._number(result, str(self.metric))
-        return None if value is None else rungs.record(trial_id, level, value)
+        return None if value is None else rungs.record(trial_id, level, value if math.isfinite(value) else math.nan)
 
     def _number(self, result: Mapping[str, Any], name: str) -> float | None:
         """Return the entry as a float, NaN for None; None where it is missing or no number, which is remembered."""

@@ -22,3 +22,7 @@ class FIFOScheduler(Scheduler):
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Return no decision."""
         return ()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing, since nothing is remembered."""
+        return {}

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from searchers.declaration import Declared
+
 from .decisions import Decision
 
 MODES = ("min", "max")
@@ -31,7 +33,7 @@ class TrialView(Protocol):
         """Whether the trial has a committed checkpoint to continue from."""
 
 
-class Scheduler(ABC):
+class Scheduler(Declared, ABC):
     """Judges results and decides which trials go on.
 
     A scheduler never holds the engine: it is told facts and returns decisions, and one callback may decide about several trials.
@@ -96,11 +98,19 @@ class Scheduler(ABC):
         """
         return ()
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether `state_dict` tells all that the facts so far have led to.
+
+        False, unless it is overridden: the scheduler is then brought back by telling it all facts again, from the beginning.
+        """
+        return type(self).state_dict is not Scheduler.state_dict
+
     def state_dict(self) -> dict[str, Any]:
-        """Return what cannot be rebuilt from the facts alone, as JSON values."""
+        """Return all that the facts so far have led to, as JSON values."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  (optional hook)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
 
     def debug_string(self) -> str:

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
-from .limiter import ConcurrencyLimiter
-from .optuna_search import OptunaSearch
-from .searcher import Searcher
-from .variant_generator import BasicVariantGenerator
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .limiter import ConcurrencyLimiter
+    from .optuna_search import OptunaSearch
+    from .searcher import Searcher
+    from .variant_generator import BasicVariantGenerator
 
 __all__ = ["BasicVariantGenerator", "ConcurrencyLimiter", "OptunaSearch", "Searcher"]
+
+_HOMES = {
+    "BasicVariantGenerator": "variant_generator",
+    "ConcurrencyLimiter": "limiter",
+    "OptunaSearch": "optuna_search",
+    "Searcher": "searcher",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a searcher when it is first used: who needs but one file of this package, as every worker does, loads no more."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -85,6 +85,11 @@ class ConcurrencyLimiter(Searcher):
             for finished in list(self._open):
                 self._tell(finished)
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the wrapped searcher does."""
+        return self.searcher.keeps_state
+
     def state_dict(self) -> dict[str, Any]:
         """Return the open suggestions and the searcher's state."""
         return {"open": [[trial_id, ending] for trial_id, ending in self._open.items()], "searcher": self.searcher.state_dict()}

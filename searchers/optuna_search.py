@@ -62,6 +62,9 @@ class OptunaSearch(Searcher):
         Ray Tune tells trials that were stopped early as COMPLETE, and forgets `q` on logarithmic scales.
     """
 
+    # A URL may hold a password, and nothing is to be connected to because a file says so.
+    withheld = frozenset({"storage"})
+
     def __init__(  # noqa: PLR0917  (Ray Tune's signature)
         self,
         space: Mapping[str, Any] | Define | None = None,

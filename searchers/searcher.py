@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from .declaration import Declared
+
 MODES = ("min", "max")
 
 
-class Searcher(ABC):
+class Searcher(Declared, ABC):
     """Proposes configurations and learns from results.
 
     A searcher is asked by one thread only and draws all chance from the seed it is given. Per trial it sees `suggest`, then any
@@ -60,12 +62,10 @@ class Searcher(ABC):
         """
         return None if num_samples < 0 else num_samples
 
-    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:  # noqa: B027  (optional hook)
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Learn an intermediate result, flattened to ``"a/b"``."""
 
-    def on_trial_complete(  # noqa: B027  (optional hook)
-        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False
-    ) -> None:
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Learn how a trial ended.
 
         Args:
@@ -75,9 +75,17 @@ class Searcher(ABC):
             stopped: Whether a scheduler or a stopper ended it before it was done.
         """
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether `state_dict` tells all that suggestions and results so far have led to.
+
+        False, unless it is overridden: the searcher is then brought back by living through all of them again, from the beginning.
+        """
+        return type(self).state_dict is not Searcher.state_dict
+
     def state_dict(self) -> dict[str, Any]:
-        """Return what replaying suggestions and results cannot rebuild, as JSON values."""
+        """Return all that suggestions and results so far have led to, as JSON values."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  (optional hook)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""

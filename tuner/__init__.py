@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from . import result as result
     from . import stopper as stopper
     from .analysis import ExperimentAnalysis, Result, ResultGrid
-    from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+    from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
+    from .core.secret import Secret
     from .core.stoppers import (
         CombinedStopper,
         ExperimentPlateauStopper,
@@ -65,7 +66,8 @@ _NAMES = {
         "randn", "sample_from", "uniform",
     ),
     "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid"),
-    "tuner.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
+    "tuner.config": ("CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig"),
+    "tuner.core.secret": ("Secret",),
     "tuner.core.stoppers": (
         "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper", "NoopStopper", "Stopper",
         "TimeoutStopper", "TrialPlateauStopper",
@@ -100,7 +102,9 @@ __all__ = [
     "PlacementGroupFactory",
     "Result",
     "ResultGrid",
+    "ResumeConfig",
     "RunConfig",
+    "Secret",
     "Stopper",
     "TBXLoggerCallback",
     "TimeoutStopper",

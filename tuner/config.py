@@ -7,12 +7,13 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
+from tuner.core import events
 from tuner.core.retention import RetentionPolicy
-from tuner.core.settings import CheckpointPolicy
+from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
 from tuner.loggers.callback import Callback
 from tuner.storage import layout
@@ -148,6 +149,8 @@ class RunConfig:
             time, so that a debugger works; a trial that crashes the process takes everything with it.
         durability: What a power cut may cost: ``"group"`` (the default) at most the last 50 ms of results, ``"strict"`` nothing,
             ``"process"`` what the system had not written yet. The death of processes costs nothing in any of them.
+        storage_retry_s: How long, in seconds, trials wait for storage that has failed or become read-only before they are stopped and
+            `fit` raises; 60 by default. For a full disk to have space again they wait as long as it takes.
         log_to_file: Accepted for compatibility; each trial's output always lands in its directory, in ``stdout`` and ``stderr``.
         progress_reporter: Accepted for compatibility and not used.
         sync_config: Accepted for compatibility and not used: what a trial writes stays where it is.
@@ -168,6 +171,7 @@ class RunConfig:
     resources: Mapping[str, float] | None = None
     executor: Literal["process", "inline"] = "process"
     durability: Literal["process", "group", "strict"] = "group"
+    storage_retry_s: float = 60.0
     log_to_file: bool | str | tuple[str, str] = True
     progress_reporter: Any = None
     sync_config: Any = None
@@ -184,6 +188,10 @@ class RunConfig:
             raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {self.executor!r}")
         if self.durability not in DURABILITIES:
             raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, got {self.durability!r}")
+        if isinstance(self.storage_retry_s, bool) or not isinstance(self.storage_retry_s, int | float):
+            raise TypeError(f"storage_retry_s must be a number of seconds, got {self.storage_retry_s!r}")
+        if not self.storage_retry_s >= 0:
+            raise ValueError(f"storage_retry_s must be at least 0 seconds, got {self.storage_retry_s!r}")
         if not isinstance(self.callbacks, Sequence | None):
             raise TypeError(f"callbacks must be a list of tuner.Callback, got {self.callbacks!r}")
         for callback in self.callbacks or ():
@@ -261,6 +269,54 @@ class TuneConfig:
         """The time budget in seconds."""
         budget = self.time_budget_s
         return budget.total_seconds() if isinstance(budget, dt.timedelta) else budget
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeConfig:
+    """What becomes of trials when an experiment is restored.
+
+    Each field takes ``"skip"`` (they stay as they are; unfinished ones end), ``"resume"`` (they go on from their latest checkpoints) or
+    ``"restart"`` (they begin anew under their ids: checkpoints are deleted, and results no longer count).
+
+    Attributes:
+        finished: Trials that are over, those that were stopped early included.
+        unfinished: Trials that are not, or were only interrupted, e.g. by Ctrl-C or when the time budget was used up.
+        errored: Trials that failed; those that are tried again have all their attempts left.
+
+    Raises:
+        ValueError: If a value is none of the three.
+
+    Example:
+        >>> ResumeConfig(errored="restart").errored is ResumeConfig.ResumeType.RESTART
+        True
+
+    Departures:
+        In Ray Tune, a trial that begins anew gets another id, and the old one disappears.
+    """
+
+    ResumeType: ClassVar[type[events.ResumeType]] = events.ResumeType
+
+    finished: events.ResumeType | str = events.ResumeType.SKIP
+    unfinished: events.ResumeType | str = events.ResumeType.RESUME
+    errored: events.ResumeType | str = events.ResumeType.SKIP
+
+    def __post_init__(self) -> None:
+        for name in ("finished", "unfinished", "errored"):
+            value = getattr(self, name)
+            if value not in tuple(events.ResumeType):
+                raise ValueError(f"{name} must be 'skip', 'resume' or 'restart', got {value!r}")
+            object.__setattr__(self, name, events.ResumeType(value))
+
+    @classmethod
+    def of(cls, *, resume_unfinished: bool, resume_errored: bool, restart_errored: bool) -> ResumeConfig:
+        """Return what the three switches of `Tuner.restore` mean; resuming comes before restarting."""
+        errored = events.ResumeType.RESUME if resume_errored else events.ResumeType.RESTART if restart_errored else events.ResumeType.SKIP
+        return cls(unfinished=events.ResumeType.RESUME if resume_unfinished else events.ResumeType.SKIP, errored=errored)
+
+    def event(self, settings: ExperimentSettings) -> events.DriverRestarted:
+        """Return the event with which the new driver, and what holds for it, enters the journal."""
+        unfinished, errored, finished = map(events.ResumeType, (self.unfinished, self.errored, self.finished))
+        return events.DriverRestarted(settings, unfinished, errored, finished)
 
 
 def _check_type(name: str, value: Any, kind: type) -> None:

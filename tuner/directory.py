@@ -5,15 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from searchers.space import domains, grid_axes
-from searchers.tree import flat_name
 from tuner.core.settings import ExperimentSettings
 from tuner.errors import ExperimentExists, StorageError
 from tuner.storage import atomic, layout, strict_json
+from tuner.storage.disk import DIRECTORY_MODE, LOCAL_DISK
+from tuner.storage.folder import make_folder, make_own_folder
+from tuner.storage.recovery import verified
 
+from .declarations import note
+from .fingerprint import fingerprint
 from .plan import Plan
 
 FORMAT_VERSION = 1
@@ -33,7 +37,7 @@ def new_directory(plan: Plan) -> Path:
     """
     root = storage_root(plan)
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as cause:
@@ -46,22 +50,97 @@ def is_experiment(path: Path) -> bool:
     return (path / layout.DECLARATION).is_file() or (path / layout.JOURNAL).is_dir()
 
 
+def check_unused(directory: Path) -> None:
+    """Make sure that the directory of a new experiment is still unused, now that its lock is held.
+
+    Raises:
+        ExperimentExists: If another driver has been there since its name was found free.
+    """
+    if is_experiment(directory):
+        raise ExperimentExists(
+            f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable) or "
+            'Tuner(..., resume="auto"), choose another name, or delete it'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a directory tells about the experiment in it.
+
+    Attributes:
+        trainable: Fingerprint of what its trials run.
+        seed: What all chance in it follows from.
+        settings: The settings with which it began.
+        parts: Space and configurations as they were declared last, by their names as arguments of the `Tuner`, as notes.
+        text: All that was written.
+    """
+
+    trainable: Mapping[str, Any]
+    seed: int
+    settings: ExperimentSettings
+    parts: Mapping[str, Any]
+    text: Mapping[str, Any]
+
+
+def noted_parts(plan: Plan) -> dict[str, Any]:
+    """Return what was declared as notes, by the names of the arguments of the `Tuner`."""
+    return {"param_space": note(dict(plan.space)), "tune_config": note(plan.tune), "run_config": note(plan.run)}
+
+
 def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path) -> None:
-    """Write ``experiment.json``: what was declared, for people and for a restore; nothing in it is ever executed."""
+    """Write ``experiment.json``: what was declared, for people and for a restore; nothing in it is ever executed.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    created = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    _write({"created": created, "seed": plan.seed, "settings": settings.as_fields()}, plan, directory)
+
+
+def rewrite_declaration(plan: Plan, record: Record, directory: Path) -> None:
+    """Write down what is declared now; how the experiment began stays as it was recorded.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    _write({name: record.text[name] for name in ("created", "seed", "settings") if name in record.text}, plan, directory)
+
+
+def _write(beginning: Mapping[str, Any], plan: Plan, directory: Path) -> None:
     declaration = {
         "format_version": FORMAT_VERSION,
         "name": directory.name,
-        "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "trainable": {"name": plan.name, "module": getattr(plan.trainable, "__module__", ""), "qualname": _qualname(plan.trainable)},
+        "trainable": fingerprint(plan.trainable, plan.name),
         "metric": plan.metric,
         "mode": plan.mode,
         "num_samples": plan.tune.num_samples,
-        "seed": plan.seed,
-        "settings": settings.as_fields(),
-        **_fixed(plan),
-        "stop": repr(plan.run.stop),
+        **beginning,
+        **noted_parts(plan),
     }
-    atomic.write_text(directory / layout.DECLARATION, strict_json.dumps(declaration, default=strict_json.opaque) + "\n")
+    path = directory / layout.DECLARATION
+    text = strict_json.dumps(strict_json.signed(declaration)) + "\n"
+    try:
+        if not path.is_file() or path.read_text() != text:
+            atomic.write_text(path, text)
+    except OSError as cause:
+        raise StorageError(f"{path} cannot be written: {cause}; nothing has been run") from cause
+
+
+def read_record(directory: Path) -> Record:
+    """Return what the directory of an experiment tells.
+
+    Raises:
+        StorageError: If there is no experiment, what it tells cannot be read, or it was written by a later version.
+    """
+    if not is_experiment(directory):
+        raise StorageError(f"{str(directory)!r} holds no experiment; give the directory that fit() has made")
+    text = read_declaration(directory)
+    try:
+        parts = {name: text[name] for name in ("param_space", "tune_config", "run_config")}
+        return Record(dict(text["trainable"]), int(text["seed"]), ExperimentSettings.from_fields(text["settings"]), parts, text)
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        path = directory / layout.DECLARATION
+        raise StorageError(f"{path} is not as this release writes it ({cause!r}); it has to be whole to continue the experiment") from cause
 
 
 def read_declaration(directory: Path) -> Mapping[str, Any]:
@@ -72,47 +151,38 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
     """
     path = directory / layout.DECLARATION
     try:
-        declaration = strict_json.loads(path.read_bytes())
-        version = declaration["format_version"]
-    except (OSError, ValueError, KeyError, TypeError) as cause:
+        text = strict_json.loads(path.read_bytes())
+        version = int(text["format_version"])
+        declaration = strict_json.checked(text) if version <= FORMAT_VERSION else {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as cause:
         raise StorageError(f"{path} cannot be read: {cause}; it has to be there to continue the experiment") from cause
     if version > FORMAT_VERSION:
         raise StorageError(f"{path} has format version {version}, this release reads up to {FORMAT_VERSION}; update tuner-hpo")
-    return dict(declaration)
-
-
-def check_same(plan: Plan, directory: Path) -> Mapping[str, Any]:
-    """Return the declaration of an experiment that this plan continues.
-
-    Raises:
-        StorageError: If there is none, or it cannot be read.
-        ValueError: If the plan declares another experiment; names each difference.
-    """
-    if not is_experiment(directory):
-        raise StorageError(f"{str(directory)!r} holds no experiment; give the directory that fit() has made")
-    declaration = read_declaration(directory)
-    now = {"trainable": plan.name, **_fixed(plan)}
-    then = {"trainable": declaration["trainable"]["name"], **{name: declaration[name] for name in _fixed(plan)}}
-    differences = [f"{name} was {then[name]!r} and is {now[name]!r}" for name in now if now[name] != then[name]]
-    if differences:
-        raise ValueError(f"{str(directory)!r} holds another experiment: {'; '.join(differences)}; restore with what it was run with")
     return declaration
 
 
-def _fixed(plan: Plan) -> dict[str, Any]:
-    """Return what cannot change between the sessions of an experiment."""
-    return {"space": _described_space(plan.space), "scheduler": _described(plan.scheduler), "searcher": _described(plan.searcher)}
+def check_restorable(directory: Path) -> None:
+    """Check that an experiment can be continued, as far as that can be seen without its code, and without changing or locking anything.
+
+    Raises:
+        StorageError: If there is no experiment, or its declaration cannot be read.
+        DamagedJournal: If its journal does not verify; a torn end does.
+    """
+    read_record(directory)
+    for _ in verified(directory, 0, LOCAL_DISK):
+        pass
+
+
+def named_directory(plan: Plan) -> Path:
+    """Return where the experiment lies that has the plan's name."""
+    return storage_root(plan) / layout.check_name(plan.run.name or "")
 
 
 def _named(root: Path, name: str) -> Path:
     directory = root / layout.check_name(name)
-    if is_experiment(directory):
-        raise ExperimentExists(
-            f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable), "
-            "choose another name, or delete it"
-        )
+    check_unused(directory)
     try:
-        directory.mkdir(exist_ok=True)
+        make_own_folder(directory)
     except OSError as cause:
         raise StorageError(f"{str(directory)!r} cannot be made: {cause}; choose another name") from cause
     return directory
@@ -124,7 +194,7 @@ def _dated(root: Path, trainable: str) -> Path:
     for number in range(1000):
         directory = root / (stem if number == 0 else f"{stem}_{number}")
         try:
-            directory.mkdir()
+            directory.mkdir(DIRECTORY_MODE)
         except FileExistsError:
             continue
         return directory
@@ -134,16 +204,3 @@ def _dated(root: Path, trainable: str) -> Path:
 def _safe(name: str) -> str:
     kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name).lstrip("_-")
     return kept[:60] or "experiment"
-
-
-def _qualname(trainable: Any) -> str:
-    return str(getattr(trainable, "__qualname__", type(trainable).__qualname__))
-
-
-def _described_space(space: Mapping[str, Any]) -> dict[str, str]:
-    searched = {**domains(space), **grid_axes(space)}
-    return {flat_name(path): repr(domain) for path, domain in searched.items()}
-
-
-def _described(part: object) -> dict[str, Any]:
-    return {"class": f"{type(part).__module__}.{type(part).__qualname__}"}

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeGuard
 
-from schedulers.decisions import Decision
 from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, WorkerCommand
+from tuner.core.counsel import Advice
 from tuner.core.events import CheckpointLost, CheckpointRequested, Event, StopRequested, TurnEnded, WorkerExited
 from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
@@ -21,11 +21,13 @@ from tuner.execution.executor import Executor
 from .observers import Observers
 from .proposer import Proposer
 
+_NOTICEABLE_S = 0.1
+
 
 class EventLog(Protocol):
     """Where events are written down."""
 
-    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
+    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
         """Take in an event, to be written with the next `flush`."""
 
     def flush(self) -> None:
@@ -44,6 +46,8 @@ class Driver:
         delete_checkpoint: Deletes a trial's superseded checkpoint.
         find_damage: Returns what is wrong with a trial's checkpoint, empty for nothing; asked before a worker starts from one. None
             trusts them all.
+        at_rest: Called in each turn with the experiment's running time, when all that has happened is written down and told, and nothing
+            yet done about it: the moment for a snapshot. None for nobody.
         elapsed_s: Running time of earlier sessions.
         tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
             to wait for events and deadlines only.
@@ -59,6 +63,7 @@ class Driver:
         delete_checkpoint: Callable[[str, CheckpointRecord], None],
         *,
         find_damage: Callable[[str, CheckpointRecord], str] | None = None,
+        at_rest: Callable[[float], None] | None = None,
         elapsed_s: float = 0.0,
         tick_s: float | None = 1.0,
     ) -> None:
@@ -69,6 +74,7 @@ class Driver:
         self._observers = observers
         self._delete_checkpoint = delete_checkpoint
         self._find_damage = find_damage
+        self._at_rest = at_rest
         self._tick_s = tick_s
         self._earlier_s = elapsed_s
         self._began_s = executor.clock()
@@ -107,26 +113,35 @@ class Driver:
         self._observers.begin_turn()
         for event in events:
             self._fold(event)
-        self._log.flush()
+        self._write()
         self._tell()
         self._end_turn()
         self._tell()
+        if self._at_rest:
+            self._at_rest(self.elapsed_s)
         self._act()
         self._observers.end_turn()
 
     def _fold(self, event: Event) -> None:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(event, at_s)
-        self._log.append(event, at_s, outcome.decisions)
+        self._log.append(event, at_s, outcome.advice)
         self._take(outcome)
 
     def _end_turn(self) -> None:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(TurnEnded(), at_s)
-        self._log.append(TurnEnded(outcome.is_routine), at_s, outcome.decisions)
+        self._log.append(TurnEnded(outcome.is_routine), at_s, outcome.advice)
         if not outcome.is_routine:
-            self._log.flush()
+            self._write()
         self._take(outcome)
+
+    def _write(self) -> None:
+        """Write down what was folded. While the storage makes us wait for that, nobody is answered, and so nobody's time may run."""
+        began_s = self.elapsed_s
+        self._log.flush()
+        if (waited_s := self.elapsed_s - began_s) >= _NOTICEABLE_S:
+            self._experiment.grant(waited_s)
 
     def _take(self, outcome: Outcome) -> None:
         self._commands.extend(outcome.commands)

@@ -43,7 +43,18 @@ class ExperimentLocked(StorageError):
 
 
 class DamagedJournal(StorageError):
-    """The journal holds records that do not verify, with good ones behind them."""
+    """The journal holds records that do not verify, with good ones behind them.
+
+    Args:
+        message: What is wrong.
+        path: The file, where it is one.
+        offset: The byte of it.
+    """
+
+    def __init__(self, message: str, path: str | None = None, offset: int = 0) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
 
 
 class TrainableNotPicklable(TunerError, TypeError):

@@ -19,7 +19,9 @@ from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
 from tuner.execution.registry import get_trainable
 from tuner.execution.resource_requests import DEFAULT_REQUEST, resources_for
+from tuner.execution.shipping import check_portable
 from tuner.execution.trainable import check_trainable, is_class_trainable, trainable_name
+from tuner.storage.configs import check_keys
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 
@@ -133,9 +135,11 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
     """
     trainable = get_trainable(trainable) if isinstance(trainable, str) else trainable
     check_trainable(trainable)
-    space = _checked_space(param_space)
     tune = _checked("tune_config", tune_config, TuneConfig)
     run = _checked("run_config", run_config, RunConfig)
+    space = _checked_space(param_space)
+    if run.executor == "process":
+        check_portable(space)
     plan = Plan(
         trainable=trainable,
         name=trainable_name(trainable),
@@ -172,6 +176,7 @@ def _checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if not isinstance(space, Mapping):
         raise TypeError(f"param_space must be a dictionary of parameter names to values or domains, got {space!r}")
     SearchSpace(space)
+    check_keys(space)
     return space
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from searchers.searcher import Searcher
@@ -11,6 +12,8 @@ from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnde
 from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
 from tuner.core.trial import Ending, Failure, Trial
+from tuner.storage import strict_json
+from tuner.storage.configs import missing, require_complete
 
 Answer = TrialSuggested | SuggestionPostponed | SearchEnded
 
@@ -22,6 +25,9 @@ class Proposer:
         searcher: The searcher, with its search properties set.
         space: The search space; its constants complete what the searcher proposes.
         request_for: Returns the resource request of a trial with a given configuration; may be the user's code and raise.
+
+    Attributes:
+        foreign: Trials that run a configuration which this searcher has not proposed, and whether it waits for their end; see `disown`.
     """
 
     def __init__(
@@ -32,6 +38,7 @@ class Proposer:
         self._constants = constants(space)
         self._request_for = request_for
         self._num_suggested = 0
+        self.foreign: dict[str, bool] = {}
 
     def ask(self, trial_ids: list[str]) -> list[Answer]:
         """Return one answer for each id; once the searcher has nothing to propose it is not asked again for the rest."""
@@ -43,8 +50,64 @@ class Proposer:
                 answers.append(self._ask_once(trial_id))
         return answers
 
+    def relive(self, recorded: Answer) -> Answer:
+        """Let the searcher give an answer again, and return what counts: the recorded one.
+
+        Where both say the same, its own configuration completes the recorded one with objects that could only be described. Where it
+        proposes something else now, the results of the recorded configuration are kept from it, see `disown`.
+
+        Raises:
+            StorageError: If the recorded configuration holds objects that are found nowhere now.
+        """
+        if isinstance(recorded, SearchEnded):
+            return recorded
+        num_before = self._num_suggested
+        answer = self._ask_once(recorded.trial_id)
+        self._num_suggested = num_before + isinstance(recorded, TrialSuggested)
+        if isinstance(recorded, TrialSuggested):
+            return self._reconciled(recorded, answer)
+        if isinstance(answer, TrialSuggested):
+            self._searcher.on_trial_complete(recorded.trial_id, error=True)
+        return recorded
+
+    def _reconciled(self, recorded: TrialSuggested, answer: Answer) -> TrialSuggested:
+        is_same = isinstance(answer, TrialSuggested) and _text(answer.config) == _text(recorded.config)
+        if isinstance(answer, TrialSuggested) and is_same and missing(recorded.config):
+            return replace(recorded, config=answer.config)  # what was computed, and stands nowhere in the space
+        require_complete(recorded.config, recorded.trial_id)
+        if not is_same:
+            self.disown(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))
+        return recorded
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether `state_dict` tells all that has become of the searcher."""
+        return self._searcher.keeps_state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the searcher's state and that of its desk, as JSON values."""
+        return {"searcher": self._searcher.state_dict(), "num_suggested": self._num_suggested, "foreign": dict(self.foreign)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._searcher.load_state_dict(state["searcher"])
+        self._num_suggested = state["num_suggested"]
+        self.foreign = dict(state["foreign"])
+
+    def disown(self, trial_id: str, *, is_awaited: bool) -> None:
+        """Take note that a trial runs a configuration which this searcher has not proposed, so that its results would mislead it.
+
+        Args:
+            trial_id: The trial.
+            is_awaited: Whether the searcher has proposed another configuration for it; it then hears at the end that this one failed.
+        """
+        self.foreign[trial_id] = is_awaited
+
     def tell(self, notice: Notice) -> None:
         """Let the searcher hear of a notice that concerns it."""
+        if notice.trial.trial_id in self.foreign:
+            self._tell_foreign(notice)
+            return
         match notice:
             case ResultRecorded(trial, _, flat):
                 self._searcher.on_trial_result(trial.trial_id, flat)
@@ -54,6 +117,11 @@ class Proposer:
                 self._searcher.on_trial_complete(trial.trial_id, error=True)
             case _:
                 pass
+
+    def _tell_foreign(self, notice: Notice) -> None:
+        is_over = isinstance(notice, TrialEnded) or (isinstance(notice, AttemptFailed) and not notice.will_retry)
+        if is_over and self.foreign[notice.trial.trial_id]:
+            self._searcher.on_trial_complete(notice.trial.trial_id, error=True)
 
     def _ask_once(self, trial_id: str) -> Answer:
         suggestion = self._searcher.suggest(trial_id)
@@ -72,3 +140,7 @@ class Proposer:
 
 def _last_flat(trial: Trial) -> Mapping[str, Any] | None:
     return flatten(trial.last_result) if trial.last_result else None
+
+
+def _text(config: object) -> str:
+    return strict_json.dumps(config, strict_json.opaque)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.core.commands import Notice
-from tuner.core.events import Event, SuggestionPostponed, TrialSuggested, TurnEnded
+from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested, TurnEnded
 from tuner.core.experiment import Experiment
-from tuner.errors import StorageError
-from tuner.storage import journal, records, strict_json
+from tuner.storage import journal, records
+from tuner.storage.configs import ConfigCodec
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import trial_directory
 
-from .proposer import Answer, Proposer
+from .proposer import Proposer
 
 _log = logging.getLogger("tuner")
 _RECENT_S = 10.0
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Where an object lay in memory, which its ``repr`` may tell, differs from process to process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,46 +34,58 @@ class Replayed:
     recent: list[str]
 
 
-def replay(directory: Path, experiment: Experiment, proposer: Proposer, disk: Disk = LOCAL_DISK) -> Replayed:
-    """Fold the journal into a fresh experiment, and let the searcher live through it again.
+def replay(
+    directory: Path,
+    experiment: Experiment,
+    proposer: Proposer,
+    configs: ConfigCodec | None = None,
+    *,
+    after: int = 0,
+    elapsed_s: float = 0.0,
+    disk: Disk = LOCAL_DISK,
+) -> Replayed:
+    """Fold the journal into an experiment, and let scheduler, stopper and searcher live through it again.
 
-    Nothing is started and nothing deleted, and callbacks hear of nothing: what the journal tells has happened.
+    Nothing is started and nothing deleted, and callbacks hear of nothing: what the journal tells has happened. What was decided is read
+    from it and not decided anew, so another scheduler, stop criterion or searcher governs the future only.
 
     Args:
         directory: The experiment's directory, whose journal has been recovered.
-        experiment: An experiment without trials, with the settings it was declared with.
-        proposer: The desk of a fresh searcher.
+        experiment: The experiment as it was after record number `after`: without trials, with the settings it was declared with.
+        proposer: The desk of the searcher, likewise.
+        configs: How configurations were written down; None where they are JSON values.
+        after: The last record not to be read.
+        elapsed_s: The experiment's running time at that record.
         disk: Where the journal lies.
 
     Raises:
-        StorageError: If a configuration cannot be rebuilt, or the scheduler decides otherwise than it did.
+        StorageError: If a configuration cannot be rebuilt.
         DamagedJournal: If the journal does not verify.
     """
     heard_of_s: dict[str, float] = {}
     untold: list[Notice] = []
-    elapsed_s = 0.0
-    for body in journal.read(directory, disk=disk):
+    for body in journal.read(directory, after, disk):
         if not records.is_event(body):
+            elapsed_s = body["t"]  # also a driver's last moments were running time
             continue
         if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
-            experiment.handle(TurnEnded(), routine_end_s)
-        event, elapsed_s, decided = records.decode(body)
-        if not isinstance(event, Answer):
+            experiment.handle(TurnEnded(), routine_end_s, ())
+        event, elapsed_s, advice = records.decode(body)
+        if configs and isinstance(event, TrialSuggested):
+            event = replace(event, config=configs.decode(event.config))
+        if isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded):
+            event = proposer.relive(event)
+        else:
             # What followed from one answer must not be heard before the others are given: they were asked for together.
             _tell(proposer, untold)
             untold = []
-        event = _relived(event, proposer)
-        outcome = experiment.handle(event, elapsed_s)
-        if tuple(outcome.decisions) != tuple(decided):
-            raise StorageError(
-                f"record {body['q']} of the journal in {str(directory)!r} tells other decisions than the scheduler takes now: "
-                f"{list(decided)} then, {list(outcome.decisions)} now; restore with the scheduler that the experiment was run with"
-            )
+        outcome = experiment.handle(event, elapsed_s, advice)
         for notice in outcome.notices:
             notice.trial.local_path = str(trial_directory(directory, notice.trial.trial_id))
             heard_of_s[notice.trial.trial_id] = elapsed_s
         untold += outcome.notices
     _tell(proposer, untold)
+    _say_what_has_changed(experiment, proposer)
     recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - _RECENT_S]
     return Replayed(elapsed_s, recent)
 
@@ -86,35 +95,11 @@ def _tell(proposer: Proposer, notices: Sequence[Notice]) -> None:
         proposer.tell(notice)
 
 
-def _relived(event: Event, proposer: Proposer) -> Event:
-    """Let the searcher answer again, and prefer its own configuration: it holds the objects that JSON could only describe."""
-    if not isinstance(event, TrialSuggested | SuggestionPostponed):
-        return event
-    [answer] = proposer.ask([event.trial_id])
-    if not isinstance(event, TrialSuggested):
-        return event
-    if isinstance(answer, TrialSuggested) and _text(answer.config) == _text(event.config):
-        return replace(event, config=answer.config)
-    if _has_opaque(event.config):
-        raise StorageError(
-            f"the configuration of trial {event.trial_id} holds objects that were not stored, and the searcher proposes another one now; "
-            "restore with the param_space and the searcher that the experiment was run with"
+def _say_what_has_changed(experiment: Experiment, proposer: Proposer) -> None:
+    if num_changes := experiment.counsel.num_changes_of_mind:
+        _log.info("scheduler and stop criterion would decide otherwise now in %d places; what was decided stays decided", num_changes)
+    if proposer.foreign:
+        _log.info(
+            "the searcher proposes other configurations now for %d trials; the recorded ones are kept, and it learns nothing from them",
+            len(proposer.foreign),
         )
-    _log.warning("the searcher proposes another configuration for trial %s than it did; the recorded one is kept", event.trial_id)
-    return event
-
-
-def _text(config: object) -> str:
-    return _ADDRESS.sub("", strict_json.dumps(config, strict_json.opaque))
-
-
-def _has_opaque(value: object) -> bool:
-    match value:
-        case strict_json.Opaque():
-            return True
-        case dict():
-            return any(map(_has_opaque, value.values()))
-        case list():
-            return any(map(_has_opaque, value))
-        case _:
-            return False

@@ -7,39 +7,47 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from schedulers.decisions import Decision
-from tuner.analysis.rows import JournalRows
-from tuner.core.commands import StartWorker
-from tuner.core.events import DriverRestarted, Event, TurnEnded
-from tuner.core.experiment import Experiment
+from tuner.analysis.persistence import Persistence
+from tuner.analysis.rows import JournalRows, superseded_attempts
+from tuner.core.events import StopRequested
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
-from tuner.execution.messages import Assignment
 from tuner.execution.processes import ProcessExecutor
+from tuner.execution.shipping import check_secrets
 from tuner.loggers import Callback, Console, ErrorLog, TrialFileLogger, default_loggers
 from tuner.loggers.callback_list import CallbackList
-from tuner.storage import layout, records
+from tuner.storage import opening
 from tuner.storage.cleaner import CheckpointCleaner
-from tuner.storage.journal import START, Journal, recover
+from tuner.storage.configs import ConfigCodec
+from tuner.storage.folder import inspect_folder
+from tuner.storage.journal import START, Journal, Tail, recover
 from tuner.storage.lock import ExperimentLock
+from tuner.storage.objects import ObjectStore
+from tuner.storage.salvage import salvage
 from tuner.storage.store import CheckpointStore
 
-from .config import RunConfig, TuneConfig
-from .directory import write_declaration
+from .accounting import Accountant, Costs
+from .assigner import Assigner
+from .config import ResumeConfig
+from .directory import Record, check_unused, rewrite_declaration, write_declaration
 from .driver import Driver
+from .insistence import Insistence
 from .interrupts import Interrupts
+from .journaling import JournalLog
+from .mending import mend_logs
 from .observers import Observers
-from .plan import Plan, derived_seed
-from .proposer import Proposer
-from .replay import Replayed, replay
+from .plan import Plan
+from .rebuild import Rebuilt, rebuild
+from .restoration import restore_line
+from .snapshots import Snapshots, usable
 
 _SHUTDOWN_S = 10.0
 _log = logging.getLogger("tuner")
@@ -53,11 +61,13 @@ class Finished:
         directory: The experiment's directory.
         trials: All trials.
         signal: The signal that ended it, None where it ran to its end.
+        persistence: What saving has cost, None where nothing was run.
     """
 
     directory: Path
     trials: Sequence[Trial]
     signal: signal.Signals | None
+    persistence: Persistence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,78 +75,23 @@ class Resumption:
     """How to continue an experiment.
 
     Attributes:
-        settings: The settings it was declared with.
-        resume_unfinished: Whether trials that were not over go on.
-        resume_errored: Whether failed trials are tried again.
+        record: What its directory tells.
+        resume: What becomes of its trials.
+        changes: What is declared otherwise now, a line each.
+        steal: Whether a driver of this machine that still holds the experiment is killed.
+        salvage: Whether a damaged journal is mended or cut; checkpoints that it does not know any more are kept then.
     """
 
-    settings: ExperimentSettings
-    resume_unfinished: bool = True
-    resume_errored: bool = False
+    record: Record
+    resume: ResumeConfig = field(default_factory=ResumeConfig)
+    changes: Sequence[str] = ()
+    steal: bool = False
+    salvage: bool = False
 
-    def event(self, settings: ExperimentSettings) -> DriverRestarted:
-        """Return the event with which the new driver, and what holds for it, enters the journal."""
-        return DriverRestarted(settings, self.resume_unfinished, self.resume_errored)
-
-
-class JournalLog:
-    """Writes events to the journal, and lets the cleaner know how far it has been synced."""
-
-    def __init__(self, journal: Journal, cleaner: CheckpointCleaner) -> None:
-        self._journal = journal
-        self._cleaner = cleaner
-        self._routine_end_s: float | None = None
-
-    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
-        """Take in an event, to be written with the next `flush`.
-
-        Of a turn that ended in routine only the next record tells, which saves half of the records.
-        """
-        if isinstance(event, TurnEnded) and event.is_routine:
-            if self._routine_end_s is None:  # of several in a row the first is the one that answered
-                self._routine_end_s = at_s
-            return
-        body = records.encode(event, at_s, decisions)
-        if self._routine_end_s is not None:
-            body[records.ROUTINE_END] = self._routine_end_s
-            self._routine_end_s = None
-        self._journal.append(body)
-
-    def flush(self) -> None:
-        """Write everything taken in, in one piece."""
-        self._journal.flush()
-        self._cleaner.release()
-
-
-class Assigner:
-    """Completes a `StartWorker` to what the worker has to know, and makes the trial's directory."""
-
-    def __init__(self, plan: Plan, directory: Path) -> None:
-        self._plan = plan
-        self._directory = directory
-
-    def __call__(self, command: StartWorker) -> Assignment:
-        """Return the assignment of the attempt that is to be started."""
-        trial_dir = layout.trial_directory(self._directory, command.trial_id)
-        trial_dir.mkdir(exist_ok=True)
-        checkpoint = command.checkpoint
-        return Assignment(
-            trial_id=command.trial_id,
-            attempt=command.attempt,
-            config=command.config,
-            experiment_name=self._directory.name,
-            trial_dir=os.fspath(trial_dir),
-            experiment_tag=command.experiment_tag,
-            resources=command.resources,
-            gpu_ids=command.gpu_ids,
-            checkpoint_dir=os.fspath(trial_dir / checkpoint.directory) if checkpoint else None,
-            iteration=checkpoint.iteration if checkpoint else 0,
-            time_total_s=checkpoint.time_total_s if checkpoint else 0.0,
-            counters=checkpoint.counters if checkpoint else {},
-            next_checkpoint=command.next_checkpoint,
-            seed=derived_seed(self._plan.seed, command.trial_id),
-            sync_checkpoints=self._plan.run.durability != "process",
-        )
+    @property
+    def settings(self) -> ExperimentSettings:
+        """The settings with which it began."""
+        return self.record.settings
 
 
 class Run:
@@ -152,51 +107,85 @@ class Run:
         self._plan = plan
         self._directory = directory
         self._resumption = resumption
+        self._objects = ObjectStore(directory, sync=plan.run.durability != "process")
         self._callbacks = _callbacks(plan)
 
     def execute(self) -> Finished:
         """Run the experiment to its end."""
         plan, directory = self._plan, self._directory
+        inspect_folder(directory)
+        check_secrets(plan.space)
         plan.connect()
-        with contextlib.closing(_Shutdown(_make_executor(plan, directory))) as opened:
+        with contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects))) as opened:
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
-            with ExperimentLock(directory), contextlib.closing(opened):
-                return self._execute_locked(opened.executor, settings)
+            steal = self._resumption is not None and self._resumption.steal
+            with ExperimentLock(directory, steal=steal), contextlib.closing(opened):
+                if self._resumption:
+                    return self._execute_locked(opened.executor, settings)
+                check_unused(directory)
+                with opening.nothing_left_behind(directory):
+                    write_declaration(plan, settings, directory)
+                    return self._execute_locked(opened.executor, settings)
 
     def _execute_locked(self, executor: Executor, settings: ExperimentSettings) -> Finished:
         plan, directory = self._plan, self._directory
-        tail = recover(directory) if self._resumption else START
-        if not self._resumption:
-            write_declaration(plan, settings, directory)
-        declared = self._resumption.settings if self._resumption else settings
-        experiment = Experiment(declared, plan.scheduler, plan.stopper)
-        proposer = Proposer(plan.searcher, plan.space, plan.request_for)
-        past = replay(directory, experiment, proposer)
-        stage = _Stage(experiment, executor, proposer, past, settings)
+        configs = ConfigCodec(plan.space, self._objects)
+        if self._resumption:
+            tail, rebuilt = self._taken_up(self._resumption, configs)
+        else:
+            tail, rebuilt = START, rebuild(plan, directory, settings, None, configs)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
-            return self._drive(stage, JournalLog(journal, cleaner), CheckpointStore(directory, cleaner))
+            stage = _Stage(rebuilt, executor, settings, journal, cleaner)
+            return self._drive(stage, CheckpointStore(directory, cleaner))
 
-    def _drive(self, stage: _Stage, log: JournalLog, store: CheckpointStore) -> Finished:
-        experiment, settings = stage.experiment, stage.settings
+    def _taken_up(self, resumption: Resumption, configs: ConfigCodec) -> tuple[Tail, Rebuilt]:
+        """Take over the directory of an experiment, and return where its journal ends and how it was left."""
         plan, directory = self._plan, self._directory
+        if resumption.salvage:
+            salvage(directory)
+        snapshot = None if resumption.salvage else usable(plan, directory)
+        # Without syncs a snapshot may outlive records that it contains; with them, such records have been destroyed.
+        is_synced = plan.run.durability != "process"
+        tail = recover(directory, snapshot.last_sequence if snapshot and is_synced else 0)
+        rebuilt = rebuild(plan, directory, resumption.settings, snapshot, configs)
+        rewrite_declaration(plan, resumption.record, directory)
+        opening.sweep(directory, _recorded_checkpoints(rebuilt.state.experiment.trials, resumption))
+        return tail, rebuilt
+
+    def _drive(self, stage: _Stage, store: CheckpointStore) -> Finished:
+        experiment, settings, proposer = stage.rebuilt.state.experiment, stage.settings, stage.rebuilt.state.proposer
+        plan, directory = stage.rebuilt.plan, self._directory
+        accountant = Accountant()
+        insistence = Insistence(plan.run.storage_retry_s)
+        log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence)
         console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
         callbacks = CallbackList([*self._callbacks, ErrorLog(), console])
+        callbacks.set_state(stage.rebuilt.callbacks)
+        accountant.add_source(_costs_of(callbacks, self._callbacks))
+        snapshots = Snapshots(directory, plan, stage.rebuilt.state, callbacks, log, accountant)
         score = settings.checkpoints.retention.score_attribute
-        observers = Observers(stage.proposer, callbacks, experiment.trials, directory, settings.metric, score_attribute=score)
+        observers = Observers(proposer, callbacks, experiment.trials, directory, settings.metric, score_attribute=score)
         driver = Driver(
             experiment,
             stage.executor,
             log,
-            stage.proposer,
+            proposer,
             observers,
             store.delete,
             find_damage=store.find_damage,
-            elapsed_s=stage.past.elapsed_s,
+            at_rest=snapshots.at_rest,
+            elapsed_s=stage.rebuilt.past.elapsed_s,
         )
-        first = [self._resumption.event(settings)] if self._resumption else []
+        first = [self._resumption.resume.event(settings)] if self._resumption else []
+        num_started = sum(trial.attempt for trial in experiment.trials)
+
+        def request_stop(request: StopRequested) -> None:
+            log.ask_to_stop(request)
+            driver.request_stop(request)
+
         try:
-            with rare_garbage_collection(), Interrupts(driver.request_stop) as interrupts:
+            with rare_garbage_collection(), Interrupts(request_stop) as interrupts:
                 observers.begin_experiment(
                     stop=plan.run.stop,
                     num_samples=plan.tune.num_samples,
@@ -204,8 +193,13 @@ class Run:
                     mode=settings.mode,
                     space=plan.space,
                 )
-                self._mend_logs(stage)
+                if self._resumption:
+                    self._tell_changes()
+                    rows = JournalRows(directory, superseded_attempts(experiment.trials))
+                    mend_logs(self._callbacks, experiment.trials, rows, stage.rebuilt.past.recent)
                 driver.run(first)
+                snapshots.close(driver.elapsed_s)
+                log.close(driver.elapsed_s)
         except Exception as defect:
             defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
             raise
@@ -214,17 +208,17 @@ class Run:
             console.close()
         if experiment.stall:
             _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
+        if self._resumption and num_started == sum(trial.attempt for trial in experiment.trials):
+            console.print_notice("nothing was left to run; to go on, restore with a larger num_samples or a resume_config")
         if interrupts.received:
             console.print_notice(f"interrupted by {interrupts.received.name}; continue with\n    {restore_line(directory, plan)}")
-        return Finished(directory, experiment.trials, interrupts.received)
+        account = accountant.report()
+        _log.info("%s", account)
+        return Finished(directory, experiment.trials, interrupts.received, account)
 
-    def _mend_logs(self, stage: _Stage) -> None:
-        """Write the log files anew whose last rows a killed driver may have left out; the journal has them all."""
-        rows = JournalRows(self._directory)
-        for logger in self._callbacks:
-            if isinstance(logger, TrialFileLogger):
-                for trial_id in stage.past.recent:
-                    logger.rewrite(stage.experiment.roster[trial_id], rows.of(trial_id))
+    def _tell_changes(self) -> None:
+        for change in self._resumption.changes if self._resumption else ():
+            _log.warning("declared otherwise than when the experiment was last run: %s", change)
 
 
 def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
@@ -235,20 +229,19 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
     """
     plan = plan.copy()
     plan.connect()
-    experiment = Experiment(resumption.settings, plan.scheduler, plan.stopper)
-    replay(directory, experiment, Proposer(plan.searcher, plan.space, plan.request_for))
-    return Finished(directory, experiment.trials, None)
+    rebuilt = rebuild(plan, directory, resumption.settings, usable(plan, directory), ConfigCodec(plan.space, ObjectStore(directory)))
+    return Finished(directory, rebuilt.state.experiment.trials, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What is ready before the driver takes over: the experiment as the journal leaves it, and those who work for it."""
+    """What is ready before the driver takes over: the experiment as its directory tells it, and those who work for it."""
 
-    experiment: Experiment
+    rebuilt: Rebuilt
     executor: Executor
-    proposer: Proposer
-    past: Replayed
     settings: ExperimentSettings
+    journal: Journal
+    cleaner: CheckpointCleaner
 
 
 class _Shutdown:
@@ -260,6 +253,25 @@ class _Shutdown:
     def close(self) -> None:
         """Kill what still runs."""
         self.executor.shutdown(_SHUTDOWN_S)
+
+
+def _recorded_checkpoints(trials: Sequence[Trial], resumption: Resumption) -> dict[str, set[str] | None]:
+    """Return the names of each trial's checkpoints, None where the journal need not know all of them."""
+    return {trial.trial_id: None if resumption.salvage else {checkpoint.directory for checkpoint in trial.checkpoints} for trial in trials}
+
+
+def _costs_of(callbacks: CallbackList, members: Sequence[Callback]) -> Callable[[], Costs]:
+    """Return what the log files cost: the hooks of their loggers, and the threads that write them."""
+    writers = {id(member.writer): member.writer for member in members if isinstance(member, TrialFileLogger)}.values()
+
+    def costs() -> Costs:
+        return Costs(
+            loop_s=callbacks.file_logging_s,
+            thread_s=sum(writer.thread_cpu_s for writer in writers),
+            num_bytes=sum(member.num_bytes for member in members if isinstance(member, TrialFileLogger)),
+        )
+
+    return costs
 
 
 def _callbacks(plan: Plan) -> list[Callback]:
@@ -284,15 +296,8 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.unfreeze()
 
 
-def restore_line(directory: Path, plan: Plan) -> str:
-    """Return the line of Python that continues an experiment; what was given to the `Tuner` is given again."""
-    given = {"param_space": plan.space, "tune_config": plan.tune != TuneConfig(), "run_config": plan.run != RunConfig()}
-    again = "".join(f", {name}={name}" for name, is_given in given.items() if is_given)
-    return f"Tuner.restore({os.fspath(directory)!r}, {plan.name}{again}).fit()"
-
-
-def _make_executor(plan: Plan, directory: Path) -> Executor:
-    assign = Assigner(plan, directory)
+def _make_executor(plan: Plan, directory: Path, objects: ObjectStore) -> Executor:
+    assign = Assigner(plan, directory, objects)
     if plan.run.executor == "inline":
         return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
     return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+from schedulers.scheduler import Scheduler
+from searchers.searcher import Searcher
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.rows import JournalRows
-from tuner.core.settings import ExperimentSettings
+from tuner.analysis.rows import JournalRows, superseded_attempts
 from tuner.core.trial import Status
 from tuner.errors import StorageError, TrialFailed
 from tuner.execution.trainable import is_class_trainable
+from tuner.loggers.callback import Callback
 
-from .config import RunConfig, TuneConfig
-from .directory import check_same, new_directory, read_declaration
+from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
+from .directory import Record, check_restorable, is_experiment, named_directory, new_directory, read_record
 from .plan import Plan, make_plan, with_seed
+from .restoration import Given, changes, restored_arguments
 from .run import Finished, Resumption, Run, read
 
 
@@ -31,10 +35,13 @@ class Tuner:
         param_space: The search space: a dictionary of constants, domains such as `uniform`, and ``grid_search``, nested as you like.
         tune_config: What is searched for, and how.
         run_config: Where the experiment lives, and how it is run.
+        resume: ``"auto"`` continues the experiment of that name where there is one, with what is given here and as `restore` does, and
+            starts it where there is none; ``RunConfig(name=...)`` has to be fixed for that. None, the default, starts it.
 
     Raises:
         TypeError: If an argument has the wrong type, e.g. a function that takes no configuration.
         ValueError: If a setting is out of range or two contradict each other.
+        StorageError: If an experiment is to be resumed whose directory cannot be read; it never starts over.
 
     Example:
         >>> import tuner as tune
@@ -58,56 +65,141 @@ class Tuner:
         param_space: Mapping[str, Any] | None = None,
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
+        resume: Literal["auto"] | None = None,
     ) -> None:
         self._plan = make_plan(trainable, param_space, tune_config, run_config)
         self._grid: ResultGrid | None = None
         self._directory: Path | None = None
         self._resumption: Resumption | None = None
+        if resume is not None:
+            _check_resume(resume, self._plan)
+            directory = named_directory(self._plan)
+            if is_experiment(directory):
+                self._continue(directory, read_record(directory), ResumeConfig())
+
+    def _continue(self, directory: Path, record: Record, resume: ResumeConfig, *, steal: bool = False, salvage: bool = False) -> None:
+        self._plan = with_seed(self._plan, record.seed)
+        self._directory = directory
+        self._resumption = Resumption(record, resume, list(changes(record, self._plan)), steal=steal, salvage=salvage)
 
     @classmethod
-    def restore(
+    def restore(  # noqa: PLR0917  (Ray Tune's signature)
         cls,
         path: str | os.PathLike[str],
         trainable: Any,
         resume_unfinished: bool = True,
         resume_errored: bool = False,
-        *,
+        restart_errored: bool = False,
         param_space: Mapping[str, Any] | None = None,
+        storage_filesystem: Any = None,
+        _resume_config: ResumeConfig | None = None,
+        *,
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
+        resume_config: ResumeConfig | None = None,
+        scheduler: Scheduler | None = None,
+        search_alg: Searcher | None = None,
+        num_samples: int | None = None,
+        time_budget_s: float | dt.timedelta | None = None,
+        max_concurrent_trials: int | None = None,
+        stop: Any = None,
+        callbacks: Sequence[Callback] | None = None,
+        checkpoint_config: CheckpointConfig | None = None,
+        failure_config: FailureConfig | None = None,
+        resources: Mapping[str, float] | None = None,
+        executor: Literal["process", "inline"] | None = None,
+        verbose: int | None = None,
+        steal: bool = False,
+        salvage: bool = False,
     ) -> Self:
         """Return the experiment that lies in a directory, to be continued by `fit`.
 
-        Trials that were not over go on from their latest checkpoint, under their ids; what had been decided stays decided. The directory
-        may have been moved. Nothing in it is executed or unpickled, so what was given to the `Tuner` is given again; the number of samples
-        may be larger, and time budget, failure and concurrency settings may differ.
+        Trials that were not over go on from their latest checkpoints, under their ids; what was decided stays decided. The directory may
+        have been moved or copied. Nothing in it is executed, imported or unpickled: what was declared by names and plain values is
+        constructed anew by today's code, and what could only be described (functions, objects and classes of your own, callbacks) has to
+        be given again.
+
+        Whatever is given here holds from now on, in place of what was recorded; None stands for what was recorded. `fit` tells each
+        difference. Another scheduler or stop criterion governs the future only, another space or searcher the trials to come, and
+        the seed always stays.
 
         Args:
             path: The experiment's directory.
-            trainable: What its trials run.
+            trainable: What its trials run. Another one than before is told, not refused.
             resume_unfinished: False ends the trials that were not over instead.
-            resume_errored: Whether trials that failed are tried again, from their latest checkpoint.
-            param_space: The search space, as it was.
-            tune_config: What is searched for, and how, as it was.
-            run_config: How to run it; its ``name`` and ``storage_path`` do not matter.
+            resume_errored: Whether trials that failed are tried again, from their latest checkpoints.
+            restart_errored: Whether they are tried again from the beginning; `resume_errored` comes first.
+            param_space: The search space.
+            storage_filesystem: Must be None, see `RunConfig`.
+            _resume_config: The same as `resume_config`.
+            tune_config: What is searched for, and how, as a whole.
+            run_config: How it is run, as a whole; its ``name`` and ``storage_path`` do not matter.
+            resume_config: What becomes of which trials, instead of the three switches.
+            scheduler: As in `TuneConfig`, like the following four.
+            search_alg: Another searcher learns from what it proposes itself, and nothing from earlier configurations.
+            num_samples: With more of them there will be more trials.
+            time_budget_s: Counts from the beginning of the experiment; with more of it interrupted trials go on.
+            max_concurrent_trials: 0 for as many as the resources allow.
+            stop: As in `RunConfig`, like all that follow; ``{}`` for no criterion.
+            callbacks: An empty list for none.
+            checkpoint_config: Applies to checkpoints to come.
+            failure_config: Applies to failures to come.
+            resources: What the experiment may occupy in all; recorded amounts hold on another machine, too.
+            executor: Where trials run.
+            verbose: How much is shown.
+            steal: Whether a driver of this machine that still holds the experiment, since it hangs, say, is killed.
+            salvage: Whether a damaged journal is mended, or cut where that cannot be done; what is cut off is kept aside and done again.
 
         Raises:
-            ValueError: If the trainable, space, scheduler or searcher is another one; names each difference.
+            ValueError: If something that could only be described is not given again; names every such place.
             StorageError: If there is no experiment, or it cannot be read.
+
+        Departures:
+            Ray Tune unpickles scheduler, searcher, stop criterion and callbacks from the directory, so that later changes to their code or
+            arguments have no effect, and starts over where the state cannot be read.
         """
+        if storage_filesystem is not None:
+            raise ValueError(f"storage_filesystem must be None, got {storage_filesystem!r}; mount it and give a path")
+        switches = ResumeConfig.of(resume_unfinished=resume_unfinished, resume_errored=resume_errored, restart_errored=restart_errored)
+        given = Given(
+            param_space,
+            tune_config,
+            run_config,
+            tune=_given(
+                scheduler=scheduler,
+                search_alg=search_alg,
+                num_samples=num_samples,
+                time_budget_s=time_budget_s,
+                max_concurrent_trials=max_concurrent_trials,
+            ),
+            run=_given(
+                stop=stop,
+                callbacks=callbacks,
+                checkpoint_config=checkpoint_config,
+                failure_config=failure_config,
+                resources=resources,
+                executor=executor,
+                verbose=verbose,
+            ),
+        )
         directory = Path(path).expanduser().absolute()
-        tuner = cls(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
-        declaration = check_same(tuner._plan, directory)
-        tuner._plan = with_seed(tuner._plan, declaration["seed"])
-        tuner._directory = directory
-        tuner._resumption = Resumption(ExperimentSettings.from_fields(declaration["settings"]), resume_unfinished, resume_errored)
+        record = read_record(directory)
+        tuner = cls(trainable, **restored_arguments(record, directory, given))
+        tuner._continue(directory, record, _one_of(resume_config or _resume_config, switches), steal=steal, salvage=salvage)
         return tuner
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
-        """Return whether a directory holds an experiment whose declaration can be read."""
+        """Return whether a directory holds an experiment that can be continued.
+
+        Its declaration has to be readable and its journal whole, up to a torn end; nothing is locked or changed. Where this is False
+        because of damage, `restore` says what is damaged, and a new `Tuner` of that name refuses to take the directory.
+
+        Departures:
+            Ray Tune looks for one file, whatever is in it.
+        """
         try:
-            read_declaration(Path(path).expanduser())
+            check_restorable(Path(path).expanduser())
         except StorageError:
             return False
         return True
@@ -120,7 +212,7 @@ class Tuner:
 
         Raises:
             RuntimeError: If it has been called before.
-            ValueError: If scheduler and TuneConfig both name a metric, or a trial asks for more than there is.
+            ValueError: If scheduler and TuneConfig both name a metric, a trial asks for more than there is, or a `Secret` is not set.
             TrainableNotPicklable: If the trainable cannot be carried to a worker process; names the variable to blame.
             ExperimentExists: If the directory of this name already holds an experiment.
             StorageError: If the storage path cannot be written to.
@@ -162,8 +254,33 @@ def _grid(plan: Plan, finished: Finished) -> ResultGrid:
     mode: Any = plan.mode
     retention = plan.checkpoint.policy(is_class=is_class_trainable(plan.trainable)).retention
     return ResultGrid(
-        finished.trials, os.fspath(finished.directory), JournalRows(finished.directory), plan.metric, mode, retention=retention
+        finished.trials,
+        os.fspath(finished.directory),
+        JournalRows(finished.directory, superseded_attempts(finished.trials)),
+        plan.metric,
+        mode,
+        retention=retention,
+        persistence=finished.persistence,
     )
+
+
+def _check_resume(resume: Any, plan: Plan) -> None:
+    if resume != "auto":
+        raise ValueError(f"resume must be 'auto' or None, got {resume!r}; Tuner.restore takes the finer switches")
+    if not plan.run.name:
+        raise ValueError(
+            "resume='auto' needs a fixed RunConfig(name=...), got none: a directory named by the date is never found again; give it a name"
+        )
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _one_of(config: ResumeConfig | None, switches: ResumeConfig) -> ResumeConfig:
+    if config is not None and switches != ResumeConfig():
+        raise ValueError(f"resume_config and the switches must not both be given, got {config} and {switches}; use resume_config alone")
+    return config or switches
 
 
 def _raise_if_told(plan: Plan, finished: Finished) -> None:

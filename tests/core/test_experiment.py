@@ -14,6 +14,7 @@ from tuner.core.events import (
     CheckpointRequested,
     DriverRestarted,
     Outcome,
+    ResumeType,
     SearchEnded,
     StopRequested,
     SuggestionPostponed,
@@ -336,7 +337,7 @@ def test_the_time_budget_stops_everything():
     assert answers(talk.report("t00000", 1)) == [("t00000", "stop", False)]
     talk.exit("t00000", Outcome.STOPPED)
     assert talk.trial("t00000").reason.rule == "time_budget"
-    assert talk.trial("t00000").ending is Ending.STOPPED_EARLY
+    assert talk.trial("t00000").ending is Ending.INTERRUPTED
 
 
 def test_a_timeout_stopper_is_asked_when_its_time_comes():
@@ -443,7 +444,7 @@ def test_a_restart_may_leave_unfinished_trials_alone_and_try_failed_ones_again()
     talk = Conversation(max_trials=2)
     talk.begin(2)
     talk.exit("t00000", Outcome.FAILED, BOOM)
-    commands = talk.say(DriverRestarted(talk.experiment.settings, resume_unfinished=False, resume_errored=True))
+    commands = talk.say(DriverRestarted(talk.experiment.settings, unfinished=ResumeType.SKIP, errored=ResumeType.RESUME))
     assert starts(commands) == [("t00000", 2)]
     assert (talk.trial("t00001").status, talk.trial("t00001").ending) == (Status.TERMINATED, Ending.INTERRUPTED)
     assert talk.trial("t00000").num_failures == 0

@@ -67,3 +67,13 @@ def test_the_board_agrees_with_sorting_all_results(reports, mode):
         assert board.value == (cost if mode == "min" else -cost)
     else:
         assert board.trial is None
+
+
+def test_a_trial_whose_results_no_longer_count_gives_way_to_the_next():
+    board, (first, second) = Leaderboard("acc", "max"), trials(2)
+    board.consider(first, {"acc": 0.9})
+    board.consider(second, {"acc": 0.5})
+    board.forget(first)
+    assert (board.trial, board.value, board.leaders) == (second, 0.5, (second,))
+    board.forget(second)
+    assert (board.trial, math.isnan(board.value), board.leaders) == (None, True, ())

@@ -33,9 +33,11 @@ def test_nan_is_left_out_of_the_extremes_and_makes_averages_nan(values):
     assert math.isnan(summary.last) == math.isnan(values[-1])
 
 
-def test_infinities_count():
-    summary = summary_of(1.0, math.inf, -math.inf)
-    assert (summary.min, summary.max) == (-math.inf, math.inf)
+def test_infinities_are_left_out_of_the_extremes():
+    summary = summary_of(1.0, math.inf, -math.inf, 2.0)
+    assert (summary.min, summary.max) == (1.0, 2.0)
+    assert (summary.by_scope("all", "min"), summary.by_scope("all", "max")) == (1.0, 2.0)
+    assert math.isnan(summary_of(math.inf).max)
 
 
 @given(VALUES)

@@ -23,6 +23,7 @@ GOLDEN = """\
 experiment.json
 journal/00000000000000000001.log
 lock
+snapshot/00000000000000000014.json
 t00000/checkpoint_000000/.manifest.json
 t00000/checkpoint_000000/state/weights.txt
 t00000/events.out.tfevents.*
@@ -151,9 +152,9 @@ def test_experiment_json_is_the_declaration(directory):
     assert (declaration["name"], declaration["seed"], declaration["num_samples"]) == ("golden", 7, 1)
     assert (declaration["metric"], declaration["mode"]) == ("loss", "min")
     assert (declaration["trainable"]["name"], declaration["trainable"]["qualname"]) == ("train", "train")
-    assert sorted(declaration["space"]) == ["fails", "lr"]
-    assert declaration["scheduler"]["class"] == "schedulers.asha.AsyncHyperBandScheduler"
-    assert declaration["searcher"]["class"] == "searchers.variant_generator.BasicVariantGenerator"
+    assert declaration["param_space"]["model"] == {"depth": 3, "act": {"@": "absent", "what": "builtins.print"}}
+    assert declaration["param_space"]["lr"] == {"@": "Categorical", "categories": {"@": "tuple", "items": [0.1]}, "is_ordered": False}
+    assert declaration["tune_config"]["scheduler"] == {"@": "AsyncHyperBandScheduler", "max_t": 100, "grace_period": 50}
     assert declaration["settings"]["max_trials"] == 2
 
 

@@ -278,20 +278,20 @@ def defective_stop(trial_id, result):
 
 
 @pytest.mark.parametrize(
-    ("options", "part"),
+    ("options", "part", "argument"),
     [
-        ({"tune": {"scheduler": DefectiveScheduler()}}, "scheduler"),
-        ({"tune": {"search_alg": DefectiveSearcher()}}, "searcher"),
-        ({"stop": defective_stop}, "stop criterion"),
+        ({"tune": {"scheduler": DefectiveScheduler()}}, "scheduler", "scheduler"),
+        ({"tune": {"search_alg": DefectiveSearcher()}}, "searcher", "search_alg"),
+        ({"stop": defective_stop}, "stop criterion", "stop"),
     ],
 )
-def test_a_defect_outside_the_trials_is_raised_with_the_way_to_go_on(build, tmp_path, options, part):
+def test_a_defect_outside_the_trials_is_raised_with_the_way_to_go_on(build, tmp_path, options, part, argument):
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     with pytest.raises(RuntimeError, match=f"a defect of the {part}") as raised:
         build(train, {"how": None}, **options).fit()
     assert {process.pid for process in psutil.Process().children(recursive=True)} <= before
     (note,) = raised.value.__notes__
-    assert f"Tuner.restore('{tmp_path}/experiment', train, param_space=param_space, " in note
+    assert f"Tuner.restore('{tmp_path}/experiment', train, {argument}={argument}).fit()" in note
 
 
 def test_after_a_defect_outside_the_trials_the_experiment_goes_on(build, rows_of, tmp_path):

@@ -105,7 +105,7 @@ def test_one_ctrl_c_stops_the_trials_and_returns_what_there_is(start_endless, tm
     assert script.errors == ""
     assert script.said("ENDED") == "['TERMINATED interrupted', 'TERMINATED interrupted']"
     assert "interrupted by SIGINT; continue with" in script.printed
-    assert f"Tuner.restore('{tmp_path}/interrupted', count, param_space=param_space, run_config=run_config).fit()" in script.printed
+    assert f"Tuner.restore('{tmp_path}/interrupted', count, callbacks=callbacks).fit()" in script.printed
     assert re.search(r"^interrupted: 2/2 trials in \S+  interrupted 2$", script.printed, re.MULTILINE)
     assert (tmp_path / "interrupted" / "t00000" / "stdout").read_text() == "cleaned up\n"
     assert still_alive(born) == []

@@ -14,7 +14,6 @@ import time
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, FIFOScheduler
 from tuner.errors import ExperimentExists, StorageError
 
 SCRIPT = """
@@ -159,14 +158,6 @@ def test_failed_trials_are_tried_again_where_that_is_asked_for(tmp_path):
     grid = tune.Tuner.restore(tmp_path / "exp", train, resume_errored=True, **settings(tmp_path, num_samples=2)).fit()
     assert grid.num_errors == 0
     assert grid.num_terminated == 2
-
-
-def test_another_experiment_is_refused_with_each_difference(tmp_path):
-    tune.Tuner(quick, **settings(tmp_path)).fit()
-    other = {**settings(tmp_path, scheduler=ASHAScheduler()), "param_space": {"x": tune.uniform(0, 2)}}
-    with pytest.raises(ValueError, match=r"space was .* and is .*; scheduler was .*FIFO.* and is .*AsyncHyperBand"):
-        tune.Tuner.restore(tmp_path / "exp", quick, **other)
-    assert tune.Tuner.restore(tmp_path / "exp", quick, **settings(tmp_path, scheduler=FIFOScheduler())).fit().num_terminated == 1
 
 
 def test_a_directory_without_an_experiment_is_refused(tmp_path):

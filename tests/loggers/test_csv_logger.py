@@ -44,7 +44,7 @@ def test_a_metric_that_turns_up_late_gets_a_column_and_earlier_rows_an_empty_cel
     for iteration in range(1, 7):
         late = {"eval": iteration * 10} if iteration % 3 == 0 else {}
         logger.log_trial_result(iteration, trial, report(trial, iteration, **late))
-        logger._writer.flush()
+        logger.writer.flush()
     logger.on_experiment_end(trials=[])
     assert [row["eval"] for row in cells_of(trial)] == ["", "", "30", "", "", "60"]
     frame = pd.read_csv(Path(trial.local_path) / "progress.csv")
@@ -159,7 +159,7 @@ def test_the_table_read_back_equals_the_rows(tmp_path_factory, batches, is_resta
         for result in batch:
             written.append({**result, "training_iteration": len(written) + 1})
             logger.log_trial_result(0, trial, written[-1])
-        logger._writer.flush()
+        logger.writer.flush()
         if is_restarted:
             trial.attempt, trial.resumed_iteration = 2, len(written)
             logger = CSVLoggerCallback(BatchWriter(period_s=1e6))

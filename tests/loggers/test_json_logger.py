@@ -176,7 +176,7 @@ def test_a_full_disk_loses_and_doubles_nothing_once_there_is_space_again(logger,
     trial = make_trial()
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))
-    logger._writer.flush()
+    logger.writer.flush()
     real_write, room = trial_file.os.write, [num_bytes]
 
     def write(descriptor, data):
@@ -189,7 +189,7 @@ def test_a_full_disk_loses_and_doubles_nothing_once_there_is_space_again(logger,
     with monkeypatch.context() as patch:
         patch.setattr(trial_file.os, "write", write)
         logger.log_trial_result(2, trial, report(trial, 2))
-        logger._writer.flush()
+        logger.writer.flush()
         assert [row["training_iteration"] for row in rows_of(trial)] == [1]
         logger.log_trial_result(3, trial, report(trial, 3))
     logger.on_experiment_end(trials=[])
@@ -202,11 +202,11 @@ def test_a_defect_met_in_the_background_switches_this_logger_off_only(make_trial
     callbacks = CallbackList([logger])
     monkeypatch.setattr("tuner.loggers.json_logger.encode_json", lambda *_, **__: 1 / 0)
     callbacks.call("on_trial_start", iteration=0, trials=[], trial=trial)
-    logger._writer.flush()
+    logger.writer.flush()
     callbacks.on_trial_result(report(trial, 1), iteration=1, trials=[], trial=trial)
     assert not callbacks.has("on_trial_result")
     assert "JsonLoggerCallback.on_trial_result raised ZeroDivisionError" in caplog.text
-    logger._writer.close()
+    logger.writer.close()
 
 
 def test_a_link_planted_in_the_place_of_a_file_is_not_followed(logger, make_trial, report, tmp_path):
@@ -214,7 +214,7 @@ def test_a_link_planted_in_the_place_of_a_file_is_not_followed(logger, make_tria
     victim = tmp_path / "victim"
     victim.write_text("precious")
     logger.log_trial_start(trial)
-    logger._writer.flush()
+    logger.writer.flush()
     (Path(trial.local_path) / "result.json").symlink_to(victim)
     logger.log_trial_result(1, trial, report(trial, 1))
     with pytest.raises(OSError, match="incomplete"):

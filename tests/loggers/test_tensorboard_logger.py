@@ -81,7 +81,7 @@ def test_timesteps_are_the_step_where_they_are_counted(logger, make_trial, repor
 def test_hyperparameters_are_there_from_the_start_and_only_the_searched_ones(logger, make_trial):
     trial = make_trial(lr=0.1, net={"width": 2}, data="x")
     logger.log_trial_start(trial)
-    logger._writer.flush()
+    logger.writer.flush()
     start = metadata.parse_session_start_info_plugin_data(hparams(trial, metadata.SESSION_START_INFO_TAG))
     assert {name: value.number_value for name, value in start.hparams.items()} == {"lr": 0.1, "net/width": 2.0}
     experiment = metadata.parse_experiment_plugin_data(hparams(trial, metadata.EXPERIMENT_TAG))
@@ -201,7 +201,7 @@ def test_no_thread_and_no_open_file_per_trial(logger, make_trial, report):
         trial = make_trial(f"t{number:05d}")
         logger.log_trial_start(trial)
         logger.log_trial_result(1, trial, report(trial, 1, loss=1))
-    logger._writer.flush()
+    logger.writer.flush()
     assert threading.active_count() == num_threads + 1
     assert len(list(Path("/proc/self/fd").iterdir())) == num_files
     logger.on_experiment_end(trials=[])

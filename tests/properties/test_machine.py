@@ -17,6 +17,7 @@ from tuner.core.events import (
     DriverRestarted,
     Outcome,
     ResultReported,
+    ResumeType,
     StopRequested,
     WorkerExited,
     WorkerStarted,
@@ -201,8 +202,9 @@ class ExperimentMachine(RuleBasedStateMachine):
         data=st.data(),
         is_meant=RARELY,
         changes=CHANGES,
-        resume_unfinished=st.sampled_from([True, True, False]),
-        resume_errored=st.booleans(),
+        unfinished=st.sampled_from([ResumeType.RESUME, *ResumeType]),
+        errored=st.sampled_from(ResumeType),
+        finished=st.sampled_from([*[ResumeType.SKIP] * 4, *ResumeType]),
     )
     def restart(self, data, is_meant, changes, **resume):
         if is_meant:

@@ -79,6 +79,16 @@ class WhimsicalScheduler(Scheduler):
         self._can_resume = Resume in self._kinds
         self.is_calm = False
 
+    def state_dict(self):
+        version, numbers, gauss = self._chance.getstate()
+        return {"chance": [version, list(numbers), gauss], "known": list(self._known), "is_calm": self.is_calm}
+
+    def load_state_dict(self, state):
+        version, numbers, gauss = state["chance"]
+        self._chance.setstate((version, tuple(numbers), gauss))
+        self._known = list(state["known"])
+        self.is_calm = state["is_calm"]
+
     def _whims(self, trial, rate=0.3):
         if self.is_calm or self._chance.random() > rate:
             return []

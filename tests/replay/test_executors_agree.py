@@ -45,7 +45,7 @@ def run_really(executor, directory, **declared):
     )
     grid = tune.Tuner(learn, **arguments(**declared), run_config=run_config).fit()
     bodies = [body for body in journal.read(directory / executor) if records.is_event(body)]
-    return grid, [decision for body in bodies for decision in records.decode(body)[2]]
+    return grid, [said.decision for body in bodies for said in records.decode(body)[2]]
 
 
 def run_virtually(**declared):

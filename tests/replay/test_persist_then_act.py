@@ -36,7 +36,7 @@ class Record(Callback):
         self.waits = []
         self._executor = SimulatedExecutor(curves, capacity={"cpu": 1.0}, duration_s=duration_s)
 
-    def append(self, event, at_s, decisions):
+    def append(self, event, at_s, advice):
         self.done.append(("take", event))
 
     def flush(self):
@@ -155,3 +155,34 @@ def test_what_happened_before_the_first_turn_is_taken_in_first():
     record = Record()
     driver_of(record).run([StopRequested("test")])
     assert next(event for kind, event in record.done if kind == "take") == StopRequested("test")
+
+
+def test_one_driver_begins_exactly_where_the_one_before_it_ended():
+    record = Record()
+    record._executor._now_s = 1e5 / 3
+    assert driver_of(record, elapsed_s=0.1).elapsed_s == 0.1
+
+
+class Stuck(Record):
+    """A log that cannot be written for a hundred seconds as soon as somebody is to pause."""
+
+    is_stuck = False
+
+    def append(self, event, at_s, advice):
+        super().append(event, at_s, advice)
+        self.is_stuck |= bool(advice)
+
+    def flush(self):
+        super().flush()
+        if self.is_stuck:
+            self._executor._now_s += 100.0
+            self.is_stuck = False
+
+
+def test_nobody_runs_out_of_time_while_the_log_cannot_be_written():
+    record = Stuck()
+    script = {("t00000", 2): [Pause("t00000", WHY)]}
+    scheduler = ScriptedScheduler(script, idle=[[Resume("t00000", WHY)]])
+    driver_of(record, scheduler, stop_grace_s=7.0, report_timeout_s=5.0).run()
+    assert record.clock() > 100.0
+    assert not any(isinstance(command, KillWorker) for _, command in record.done)

@@ -6,9 +6,11 @@ from tests.properties.scenarios import scenario
 from tuner.core.commands import AnswerReport
 from tuner.core.events import SearchEnded, TurnEnded
 from tuner.core.experiment import Experiment
+from tuner.core.memory import trial_fields, trial_from
 from tuner.core.trial import Trial
-from tuner.run import JournalLog
+from tuner.journaling import JournalLog
 from tuner.storage import records, strict_json
+from tuner.storage.journal import JournalStatistics
 from tuner.testing import simulation
 from tuner.testing.simulation import simulated_settings
 
@@ -26,8 +28,8 @@ class Remembering(Experiment):
         self.commands = []
         Remembering.latest = self
 
-    def handle(self, event, at_s):
-        outcome = super().handle(event, at_s)
+    def handle(self, event, at_s, recorded=None):
+        outcome = super().handle(event, at_s, recorded)
         self.told.append(repr((outcome.commands, outcome.notices, outcome.decisions)))
         self.commands += map(repr, outcome.commands)
         return outcome
@@ -35,6 +37,8 @@ class Remembering(Experiment):
 
 class Lines:
     """Stands for a journal and its cleaner: keeps the lines."""
+
+    statistics = JournalStatistics()
 
     def __init__(self):
         self.lines = []
@@ -81,9 +85,9 @@ def test_every_event_leads_to_the_same_when_it_is_read_back(original):
     planned, result, first = original
     second = again(planned)
     for entry in result.history:
-        line = strict_json.dumps(records.encode(entry.event, entry.at_s, entry.decisions))
-        event, at_s, decisions = records.decode(strict_json.loads(line))
-        assert repr(tuple(second.handle(event, at_s).decisions)) == repr(decisions) == repr(tuple(entry.decisions))
+        line = strict_json.dumps(records.encode(entry.event, entry.at_s, entry.advice))
+        event, at_s, advice = records.decode(strict_json.loads(line))
+        assert repr(tuple(second.handle(event, at_s).advice)) == repr(advice) == repr(tuple(entry.advice))
     assert second.told == first.told
     assert portrait(second) == portrait(first)
 
@@ -93,7 +97,7 @@ def test_routine_turns_need_no_record_of_their_own(original):
     journal = Lines()
     log = JournalLog(journal, journal)
     for entry in result.history:
-        log.append(entry.event, entry.at_s, entry.decisions)
+        log.append(entry.event, entry.at_s, entry.advice)
     second = again(planned)
     for line in journal.lines:
         body = strict_json.loads(line)
@@ -101,8 +105,8 @@ def test_routine_turns_need_no_record_of_their_own(original):
             outcome = second.handle(TurnEnded(), routine_end_s)
             assert all(isinstance(command, AnswerReport) for command in outcome.commands)
             assert not outcome.notices
-        event, at_s, decisions = records.decode(body)
-        assert repr(tuple(second.handle(event, at_s).decisions)) == repr(decisions)
+        event, at_s, advice = records.decode(body)
+        assert repr(tuple(second.handle(event, at_s).advice)) == repr(advice)
     assert second.commands == first.commands
     assert portrait(second) == portrait(first)
     assert second.is_finished
@@ -116,3 +120,40 @@ def test_of_several_routine_turns_in_a_row_the_first_counts_since_it_is_the_one_
     log.append(SearchEnded(), 8.0, ())
     log.append(SearchEnded(), 9.0, ())
     assert [strict_json.loads(line).get(records.ROUTINE_END) for line in journal.lines] == [5.0, None]
+
+
+def put_down(experiment):
+    """Return the state as it would stand in a file."""
+    state = {"state": experiment.state_dict(), "trials": [trial_fields(trial) for trial in experiment.trials]}
+    for part in ("scheduler", "stopper"):
+        state[part] = getattr(experiment.counsel, part).state_dict()
+    return strict_json.dumps(state)
+
+
+def taken_up(planned, text):
+    """Return the experiment whose state stands there."""
+    experiment = again(planned)
+    saved = strict_json.loads(text)
+    experiment.load_state_dict(saved["state"], map(trial_from, saved["trials"]))
+    for part in ("scheduler", "stopper"):
+        getattr(experiment.counsel, part).load_state_dict(saved[part])
+    return experiment
+
+
+def test_a_state_and_what_happened_after_it_lead_to_the_same_as_everything_from_the_beginning(original):
+    planned, result, first = original
+    whole = again(planned)
+    ends_of_turns = [index for index, entry in enumerate(result.history) if isinstance(entry.event, TurnEnded)]
+    states = {}
+    for index, entry in enumerate(result.history):
+        whole.handle(entry.event, entry.at_s, entry.advice)
+        if index in ends_of_turns[:: max(1, len(ends_of_turns) // 5)]:
+            states[index] = put_down(whole)
+    for index, text in states.items():
+        later = taken_up(planned, text)
+        later.check()
+        assert put_down(later) == text
+        for entry in result.history[index + 1 :]:
+            later.handle(entry.event, entry.at_s, entry.advice)
+        assert later.told == first.told[index + 1 :]
+        assert portrait(later) == portrait(first)

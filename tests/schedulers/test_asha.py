@@ -414,3 +414,12 @@ def test_repeating_any_earlier_result_never_changes_the_state(reports, data):
     if reports:
         talk(scheduler, *data.draw(st.lists(st.sampled_from(reports))))
     assert scheduler.state_dict() == before
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("value", [INF, -INF, math.nan, None])
+def test_what_has_diverged_counts_as_worst_in_either_direction(mode, value):
+    scheduler = asha(mode=mode, reduction_factor=2)
+    results = {"a": 1.0, "b": 2.0, "c": value}
+    decided = {name: tell(scheduler, name, {"training_iteration": 1, "loss": loss}) for name, loss in results.items()}
+    assert decided["c"][0].reason.numbers["rank"] == 3

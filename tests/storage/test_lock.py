@@ -137,3 +137,24 @@ def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch):
 def test_a_missing_directory_is_refused(tmp_path):
     with pytest.raises(StorageError, match="missing/lock cannot be locked"):
         ExperimentLock(tmp_path / "missing").acquire()
+
+
+def test_one_that_has_given_it_back_is_not_named_any_more(tmp_path):
+    with ExperimentLock(tmp_path):
+        assert read_owner(tmp_path)
+    assert read_owner(tmp_path) is None
+
+
+def test_whoever_is_refused_is_told_of_the_owner_and_not_of_the_one_before(tmp_path, monkeypatch):
+    ended = os.fork()
+    if not ended:
+        os._exit(0)
+    os.waitpid(ended, 0)
+    with ExperimentLock(tmp_path):
+        owner = (tmp_path / layout.LOCK).read_text()
+        late = iter([owner.replace(f'"pid":{os.getpid()}', f'"pid":{ended}'), "", owner])
+        monkeypatch.setattr(lock.time, "sleep", lambda _: (tmp_path / layout.LOCK).write_text(next(late)))
+        (tmp_path / layout.LOCK).write_text(next(late))
+        with pytest.raises(ExperimentLocked, match=f"process {os.getpid()} on "):
+            ExperimentLock(tmp_path).acquire()
+        assert list(late) == []

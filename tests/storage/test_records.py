@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedulers.decisions import Decision, Number, Reason
-from tuner.core.events import Event, Outcome, TurnEnded
+from tuner.core.counsel import Advice, StopAll
+from tuner.core.events import Event, Outcome, ResumeType, TurnEnded
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
@@ -35,6 +36,7 @@ BY_TYPE = {
     int | None: st.none() | st.integers(),
     str | None: st.none() | st.text(max_size=8),
     Outcome: st.sampled_from(Outcome),
+    ResumeType: st.sampled_from(ResumeType),
     Mapping[str, typing.Any]: mappings(JSON),
     Mapping[str, float]: mappings(FLOATS),
     Mapping[str, int]: mappings(st.integers()),
@@ -56,14 +58,17 @@ for settings in (RetentionPolicy, CheckpointPolicy, ExperimentSettings):
     BY_TYPE[settings] = instances(settings)
 
 EVENTS = st.one_of([instances(event) for event in typing.get_args(Event)])
-DECISIONS = st.one_of([instances(decision) for decision in typing.get_args(Decision)])
+for decision in (*typing.get_args(Decision), StopAll):
+    BY_TYPE[decision] = instances(decision)
+BY_TYPE[Decision | StopAll] = st.one_of([BY_TYPE[decision] for decision in (*typing.get_args(Decision), StopAll)])
+ADVICE = instances(Advice)
 
 
-@given(EVENTS, st.floats(0, 1e9), st.lists(DECISIONS, max_size=3).map(tuple))
-def test_every_event_and_decision_comes_back_from_its_text(event, stamp, decisions):
-    body = strict_json.loads(strict_json.dumps(records.encode(event, stamp, decisions)))
+@given(EVENTS, st.floats(0, 1e9), st.lists(ADVICE, max_size=3).map(tuple))
+def test_every_event_and_all_advice_comes_back_from_its_text(event, stamp, advice):
+    body = strict_json.loads(strict_json.dumps(records.encode(event, stamp, advice)))
     assert records.is_event(body)
-    assert records.decode(body) == (event, stamp, decisions)
+    assert records.decode(body) == (event, stamp, advice)
 
 
 @given(st.lists(EVENTS, min_size=2, max_size=2, unique_by=type))

@@ -15,6 +15,7 @@ from tuner.errors import TrialFailed
 from tuner.storage import remote
 
 from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
+from .persistence import Persistence
 from .ranking import Mode, check_mode, is_number, rank, unknown_metric
 from .result import Result, result_of
 from .rows import Row, Rows
@@ -47,6 +48,7 @@ class ResultGrid(Sequence[Result]):
         metric: The metric that the experiment optimises, flattened; None for none.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
         retention: How the trials' checkpoints are ranked; None for by recency, all being kept.
+        persistence: What saving has cost.
 
     Departures:
         Trials stay in the order of creation where Ray Tune moves a retried one to the end, and trials without a result have a row in
@@ -62,6 +64,7 @@ class ResultGrid(Sequence[Result]):
         mode: Mode | None = None,
         *,
         retention: RetentionPolicy | None = None,
+        persistence: Persistence | None = None,
     ) -> None:
         self._trials = tuple(trials)
         self._path = str(experiment_path)
@@ -69,6 +72,7 @@ class ResultGrid(Sequence[Result]):
         self._metric = metric
         self._mode = mode
         self._retention = retention or RetentionPolicy()
+        self._persistence = persistence
         self._results = [result_of(trial, self._path, rows, self._retention, metric=metric, mode=mode) for trial in self._trials]
 
     @property
@@ -80,6 +84,11 @@ class ResultGrid(Sequence[Result]):
     def experiment_path(self) -> str:
         """Directory of the experiment."""
         return self._path
+
+    @property
+    def persistence(self) -> Persistence | None:
+        """What keeping the experiment safe has cost in the session that returned this; None where nothing was run."""
+        return self._persistence
 
     @property
     def filesystem(self) -> Any:
@@ -115,7 +124,7 @@ class ResultGrid(Sequence[Result]):
                 as well, by what they had reported.
             mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`.
             scope: Which value of each trial counts: the ``last`` it reported, the mean of all (``avg``) or of the last five or ten
-                (``last-5-avg``, ``last-10-avg``), or, for ``all``, the best it ever reported.
+                (``last-5-avg``, ``last-10-avg``), or, for ``all``, the best finite one it ever reported.
             filter_nan_and_inf: Leave out trials whose value is NaN or infinite. Otherwise infinities are compared as numbers, and NaN
                 is worse than any number.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, final
 
 from tuner.core.result import TRAINING_ITERATION
+from tuner.core.trial import Trial
 from tuner.storage.rows import ResultIndex
 
 Row = dict[str, Any]
@@ -45,10 +46,12 @@ class JournalRows:
 
     Args:
         experiment_path: Directory of the experiment. Results that are reported after the first question are not seen.
+        superseded: See `superseded_attempts`.
     """
 
-    def __init__(self, experiment_path: str | os.PathLike[str]) -> None:
+    def __init__(self, experiment_path: str | os.PathLike[str], superseded: Mapping[str, int] | None = None) -> None:
         self._path = experiment_path
+        self._superseded = superseded or {}
         self._index: ResultIndex | None = None
 
     def of(self, trial_id: str) -> list[Row]:
@@ -59,12 +62,17 @@ class JournalRows:
         """
         if self._index is None:
             self._index = ResultIndex(self._path)
-        return current(_counted(self._index.of(trial_id)))
+        return current(_counted(self._index.of(trial_id), self._superseded.get(trial_id, 0)))
 
 
-def _counted(records: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def superseded_attempts(trials: Iterable[Trial]) -> dict[str, int]:
+    """Return, of each trial that began anew, the last attempt whose results no longer count."""
+    return {trial.trial_id: trial.superseded_attempt for trial in trials if trial.superseded_attempt}
+
+
+def _counted(records: Iterable[Mapping[str, Any]], superseded: int) -> Iterator[Mapping[str, Any]]:
     """Yield the metrics of a trial's records, without what a dead attempt's worker still sent after the next one had reported."""
-    latest = 0
+    latest = superseded + 1
     for record in records:
         if record["a"] >= latest:
             latest = record["a"]

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from schedulers.decisions import Decision
 
+from .counsel import Advice, StopAll
 from .trial import CheckpointRecord, Failure, Trial, Verdict
 
 
@@ -173,14 +174,19 @@ class Outcome:
     Attributes:
         commands: What is to be done, in order, once the event is written down.
         notices: What observers have to hear, in order.
-        decisions: What was decided and why, to be written down with the event.
+        advice: What was decided and why, to be written down with the event.
         is_routine: Whether the event was the end of a turn from which nothing followed but that trials go on.
     """
 
     commands: Sequence[Command] = ()
     notices: Sequence[Notice] = ()
-    decisions: Sequence[Decision] = ()
+    advice: Sequence[Advice] = ()
     is_routine: bool = False
+
+    @property
+    def decisions(self) -> Sequence[Decision]:
+        """What was decided about trials."""
+        return [said.decision for said in self.advice if not isinstance(said.decision, StopAll)]
 
 
 class Outbox:
@@ -189,16 +195,14 @@ class Outbox:
     Attributes:
         commands: See `Outcome`, as for the others.
         notices: What observers have to hear.
-        decisions: What was decided.
     """
 
-    __slots__ = ("commands", "decisions", "notices")
+    __slots__ = ("commands", "notices")
 
     def __init__(self) -> None:
         """Create an empty outbox."""
         self.commands: list[Command] = []
         self.notices: list[Notice] = []
-        self.decisions: list[Decision] = []
 
     def keep(self, trial: Trial, checkpoint: CheckpointRecord, superseded: Sequence[CheckpointRecord]) -> None:
         """Tell of a new checkpoint and have those deleted that it makes dispensable."""
@@ -209,6 +213,6 @@ class Outbox:
         """Have checkpoints of a trial deleted."""
         self.commands.extend(DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints)
 
-    def outcome(self, *, is_routine: bool) -> Outcome:
-        """Return all of it."""
-        return Outcome(self.commands, self.notices, self.decisions, is_routine)
+    def outcome(self, advice: Sequence[Advice], *, is_routine: bool) -> Outcome:
+        """Return all of it, with what was decided."""
+        return Outcome(self.commands, self.notices, advice, is_routine)

@@ -29,6 +29,16 @@ class Deadlines:
         """Forget a deadline, if there is one."""
         self._due.pop(key, None)
 
+    @property
+    def due(self) -> dict[str, float]:
+        """When each key is due; a copy."""
+        return dict(self._due)
+
+    def postpone(self, by_s: float) -> None:
+        """Move every deadline."""
+        for key, due_s in list(self._due.items()):
+            self.set(key, due_s + by_s)
+
     def take_due(self, now_s: float) -> list[str]:
         """Remove and return the keys whose deadline is `now_s` or earlier, earliest first."""
         taken = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .settings import ExperimentSettings
-from .trial import CheckpointRecord, Failure
+from .trial import CheckpointRecord, Ending, Failure, Status, Trial
 
 
 class Outcome(enum.StrEnum):
@@ -28,6 +28,17 @@ class Outcome(enum.StrEnum):
     """The engine killed it."""
     LOST = "lost"
     """It vanished through no fault of its own, e.g. with its machine."""
+
+
+class ResumeType(enum.StrEnum):
+    """What a restarted driver does with trials of one kind."""
+
+    SKIP = "skip"
+    """Leaves them as they are; what was not over ends."""
+    RESUME = "resume"
+    """Lets them go on from their latest checkpoints."""
+    RESTART = "restart"
+    """Lets them begin anew: their checkpoints and results no longer count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +174,22 @@ class DriverRestarted:
 
     Attributes:
         settings: What holds from now on; the machine, for one, may be another.
-        resume_unfinished: Whether trials that were not over, or only interrupted, go on from their latest checkpoints; else they end.
-        resume_errored: Whether trials in ERROR are tried again likewise, with all their attempts left.
+        unfinished: What becomes of trials that were not over, or only interrupted.
+        errored: What becomes of trials in ERROR; those that are tried again have all their attempts left.
+        finished: What becomes of trials that were over, those that were stopped early included.
     """
 
     settings: ExperimentSettings
-    resume_unfinished: bool = True
-    resume_errored: bool = False
+    unfinished: ResumeType = ResumeType.RESUME
+    errored: ResumeType = ResumeType.SKIP
+    finished: ResumeType = ResumeType.SKIP
+
+    def treatment_of(self, trial: Trial) -> ResumeType:
+        """Return what becomes of a trial, which no worker of the old driver runs any more."""
+        if trial.status is Status.ERROR:
+            return self.errored
+        is_over = trial.is_finished and trial.ending is not Ending.INTERRUPTED
+        return self.finished if is_over else self.unfinished
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,20 @@ be done. Between the two, observers have been told the notices and may have adde
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import assert_never
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, assert_never
 
 from schedulers.decisions import Decision, Pause, Reason, Resume, Save, Stop
 from schedulers.scheduler import Scheduler
 
 from . import commands as cmd
 from . import events as ev
+from .counsel import Advice, Counsel, ending_for
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_ending, exit_move, move_worker
-from .patience import Patience, TimeLimits
+from .memory import intention_fields, intention_from
+from .patience import Patience
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
 from .roster import Roster
 from .search_desk import SearchDesk
@@ -37,6 +39,7 @@ class Experiment:
         settings: What was declared.
         roster: Every trial and where it stands; read-only to others.
         best: The best result so far.
+        counsel: Scheduler and stopper, and what they have said.
         stall: Why the experiment ended with work left undone; empty where it did not.
     """
 
@@ -44,8 +47,7 @@ class Experiment:
         """Create an experiment without trials."""
         self.roster = Roster(settings.capacity, settings.max_concurrent)
         self.best = Leaderboard(settings.metric, settings.mode)
-        self._scheduler = scheduler
-        self._stopper = stopper
+        self.counsel = Counsel(scheduler, stopper)
         self._desk = SearchDesk(settings.max_trials)
         self._waiting: dict[str, Report] = {}
         self._now_s = 0.0
@@ -61,7 +63,7 @@ class Experiment:
         self._keeper = CheckpointKeeper(settings.checkpoints)
         self._desk.resume(settings.max_trials)
         self._patience = Patience(settings.report_timeout_s, settings.stop_grace_s)
-        self._limits = TimeLimits(settings.time_budget_s, self._stopper)
+        self.counsel.time_budget_s = settings.time_budget_s
         self._typical_request = settings.default_request
         self._stopping: Intention | None = None
         self._is_unsettled = True
@@ -83,8 +85,12 @@ class Experiment:
 
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due even if nothing happens; None if there is no such time."""
-        limits = (self._patience.next_s, None if self.is_stopping else self._limits.next_s)
+        limits = (self._patience.next_s, None if self.is_stopping else self.counsel.next_s)
         return min((due_s for due_s in limits if due_s is not None), default=None)
+
+    def grant(self, more_s: float) -> None:
+        """Give every worker more time to report or to leave; for a driver that could not attend to them."""
+        self._patience.grant(more_s)
 
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""
@@ -93,12 +99,40 @@ class Experiment:
         assert set(self._waiting) <= waiting, "an answer owed to nobody"
         assert self._desk.num_outstanding >= 0, "more suggestions than were asked for"
 
-    def handle(self, event: ev.Event, at_s: float) -> cmd.Outcome:
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the end of a turn as JSON values, without that of the trials, scheduler and stopper."""
+        assert not self._waiting, "a turn is under way"
+        return {
+            "settings": self.settings.as_fields(),
+            "roster": self.roster.state_dict(),
+            "best": self.best.state_dict(),
+            "desk": self._desk.state_dict(),
+            "patience": self._patience.state_dict(),
+            "typical_request": dict(self._typical_request),
+            "stopping": intention_fields(self._stopping),
+            "is_unsettled": self._is_unsettled,
+            "stall": self.stall,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
+        """Take back all trials, in their order, and what `state_dict` returned; the experiment is new."""
+        self._begin_session(ExperimentSettings.from_fields(state["settings"]))
+        self.roster.load_state_dict(state["roster"], trials)
+        self.best.load_state_dict(state["best"], self.roster.__getitem__)
+        self._desk.load_state_dict(state["desk"])
+        self._patience.load_state_dict(state["patience"])
+        self._typical_request = state["typical_request"]
+        self._stopping = intention_from(state["stopping"])
+        self._is_unsettled = state["is_unsettled"]
+        self.stall = state["stall"]
+
+    def handle(self, event: ev.Event, at_s: float, recorded: Sequence[Advice] | None = None) -> cmd.Outcome:
         """Fold one event into the state.
 
         Args:
             event: What happened.
             at_s: When, in seconds of experiment time; never earlier than the event before.
+            recorded: What was decided on it, if that has been decided already; None to ask.
 
         Returns:
             What follows from it.
@@ -108,11 +142,12 @@ class Experiment:
         """
         self._now_s = at_s
         self._is_routine = False
+        self.counsel.begin(recorded)
         # What trials report frees no slot and makes none ready, unless something is decided on it.
         self._is_unsettled |= not isinstance(event, ev.ResultReported | ev.TurnEnded)
         self._dispatch(event)
         out, self._out = self._out, cmd.Outbox()
-        return out.outcome(is_routine=self._is_routine)
+        return out.outcome(self.counsel.given, is_routine=self._is_routine)
 
     def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each kind of event)
         match event:
@@ -149,7 +184,7 @@ class Experiment:
         trial = Trial(event.trial_id, event.config, event.resources, event.experiment_tag)
         self.roster.add(trial)
         self._out.notices.append(cmd.TrialAdded(trial))
-        self._apply(self._scheduler.on_trial_add(trial))
+        self._apply(self.counsel.on_trial_add(trial))
         if trial.is_finished:
             return
         if failure := event.failure or self.roster.misfit(trial):
@@ -191,12 +226,10 @@ class Experiment:
 
     def _judge(self, report: Report) -> None:
         trial, flat = report.trial, report.flat
-        iteration = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)}
         if flat.get(DONE) is True:
-            self._intend(trial, Intention(Verdict.STOP, Ending.COMPLETED, Reason("trainable.done", iteration)))
-        if self._stopper(trial.trial_id, report.result):
-            self._intend(trial, Intention(Verdict.STOP, Ending.COMPLETED, Reason("stop", iteration)))
-        self._apply(self._scheduler.on_trial_result(trial, flat))
+            reason = Reason("trainable.done", {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)})
+            self._intend(trial, Intention(Verdict.STOP, Ending.COMPLETED, reason))
+        self._apply(self.counsel.on_trial_result(trial, report.result, flat))
 
     def _on_saved(self, event: ev.CheckpointSaved | ev.CheckpointFailed) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.SAVED)
@@ -238,11 +271,11 @@ class Experiment:
             self._leave(trial, ev.Outcome.LOST)
         self._begin_session(event.settings)
         for trial in self.roster.trials:
-            is_interrupted = trial.ending is Ending.INTERRUPTED
-            if (is_interrupted and event.resume_unfinished) or (trial.status is Status.ERROR and event.resume_errored):
-                self.roster.revive(trial)
-            elif not trial.is_finished and not event.resume_unfinished:
-                self._end(trial, Ending.INTERRUPTED, Reason("restore.resume_unfinished"))
+            if (treatment := event.treatment_of(trial)) is ev.ResumeType.RESTART:
+                self.best.forget(trial)
+            self._out.delete(trial, self.roster.take_up(trial, treatment))
+            if treatment is ev.ResumeType.SKIP and not trial.is_finished:
+                self._end(trial, Ending.INTERRUPTED, Reason("restore.skip"))
             if not trial.is_finished and (failure := self.roster.misfit(trial)):
                 trial.failures.append(failure)
                 self._give_up(trial)
@@ -271,7 +304,7 @@ class Experiment:
         self.roster.fail(trial)
         self._desk.hear()
         self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False))
-        self._apply(self._scheduler.on_trial_error(trial))
+        self._apply(self.counsel.on_trial_error(trial))
         if self.settings.fail_fast:
             self._stop_all(Ending.INTERRUPTED, Reason("fail_fast"))
 
@@ -279,12 +312,11 @@ class Experiment:
         self.roster.end(trial, ending, reason)
         self._desk.hear()
         self._out.notices.append(cmd.TrialEnded(trial))
-        self._apply(self._scheduler.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
+        self._apply(self.counsel.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
 
     def _apply(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             trial = self.roster[decision.trial_id]
-            self._out.decisions.append(decision)
             self._is_unsettled = True
             match decision:
                 case Stop():
@@ -334,12 +366,12 @@ class Experiment:
             self._wake_paused()
             self._ask()
             self._conclude()
-        is_all = len(goes_on) == len(self._out.commands) and not self._out.notices and not self._out.decisions
+        is_all = len(goes_on) == len(self._out.commands) and not self._out.notices and not self.counsel.given
         self._is_routine = is_all and all(goes_on) and self.is_stopping == was_stopping and not self.is_finished
 
     def _look_at_the_clock(self) -> None:
-        if not self._stopping and (reason := self._limits.reason_to_stop(self._now_s)):
-            self._stop_all(Ending.STOPPED_EARLY, reason)
+        if not self._stopping and (said := self.counsel.reason_to_end(self._now_s)):
+            self._stop_all(ending_for(said), said)
         for trial_id, why in self._patience.exhausted(self._now_s):
             trial = self.roster.live[trial_id]
             move_worker(trial, WorkerMove.KILL)
@@ -375,7 +407,7 @@ class Experiment:
         roster = self.roster
         while roster.paused and not roster.ready and (num_free := self.roster.num_free_slots(self._typical_request)) > 0:
             num_before = len(roster.paused)
-            self._apply(self._scheduler.on_idle(tuple(roster.paused.values()), num_free))
+            self._apply(self.counsel.on_idle(tuple(roster.paused.values()), num_free))
             self._start_ready()
             if len(roster.paused) == num_before:
                 break

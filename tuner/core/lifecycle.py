@@ -22,7 +22,7 @@ worker is ABSENT, and so its slot is free and its checkpoint, if any, is committ
       │  └─end, fail     │ └─pause─▶ PAUSED ─start▶ RUNNING                                    │  └────go on──────┤
       └──retry, requeue──┘              └─end, fail                                          saved ◀─SAVING◀─save─┤
       ▲                                                                                 STOPPING ◀──leave─────────┘
-      └── revive ── TERMINATED, ERROR, by a restarted driver only
+      └── revive ── TERMINATED, ERROR, PAUSED, by a restarted driver only
 
 How an attempt's end turns into a trial's move depends on two things only, what the worker was meant to do and what it did, and so is
 a table too: `EXIT_MOVES`.
@@ -86,7 +86,8 @@ TRIAL_TABLE: dict[tuple[Status, TrialMove], Status] = {
     (Status.PAUSED, TrialMove.START): Status.RUNNING,
     (Status.PAUSED, TrialMove.END): Status.TERMINATED,
     (Status.PAUSED, TrialMove.FAIL): Status.ERROR,
-    # Only a restarted driver takes up what was over, and only what was interrupted or is to be tried again.
+    # Only a restarted driver takes up what was over, and lets begin anew what lies aside.
+    (Status.PAUSED, TrialMove.REVIVE): Status.PENDING,
     (Status.TERMINATED, TrialMove.REVIVE): Status.PENDING,
     (Status.ERROR, TrialMove.REVIVE): Status.PENDING,
 }

@@ -1,11 +1,11 @@
-"""How long the engine waits: for a worker, before it has it killed, and for the experiment, before it ends it."""
+"""How long the engine waits for a worker, before it has it killed."""
 
 from __future__ import annotations
 
-from schedulers.decisions import Reason
+from collections.abc import Mapping
+from typing import Any
 
 from .deadlines import Deadlines
-from .stoppers import Stopper
 
 
 class Patience:
@@ -37,6 +37,10 @@ class Patience:
         self._leaving.add(trial_id)
         self._deadlines.set(trial_id, now_s if is_urgent else now_s + self._stop_grace_s)
 
+    def grant(self, more_s: float) -> None:
+        """Give every worker more time: the engine has kept all of them waiting."""
+        self._deadlines.postpone(more_s)
+
     def take_sign_of_life(self, trial_id: str) -> None:
         """Stop the clock: it is our turn to answer."""
         self._deadlines.cancel(trial_id)
@@ -50,32 +54,17 @@ class Patience:
         """Return the workers whose time is over, each with the reason to kill it."""
         return [(trial_id, self._reason(trial_id)) for trial_id in self._deadlines.take_due(now_s)]
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the deadlines as JSON values."""
+        return {"due": self._deadlines.due, "leaving": sorted(self._leaving)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._leaving = set(state["leaving"])
+        for trial_id, due_s in state["due"].items():
+            self._deadlines.set(trial_id, due_s)
+
     def _reason(self, trial_id: str) -> str:
         if trial_id in self._leaving:
             return f"it did not leave within stop_grace_s={self._stop_grace_s} after it was told to stop"
         return f"no report for more than report_timeout_s={self._report_timeout_s}"
-
-
-class TimeLimits:
-    """Says when the whole experiment has run long enough.
-
-    Args:
-        budget_s: Its time budget, None for none.
-        stopper: The user's stop criterion, which may look at the clock as well.
-    """
-
-    def __init__(self, budget_s: float | None, stopper: Stopper) -> None:
-        self._budget_s = budget_s
-        self._stopper = stopper
-
-    @property
-    def next_s(self) -> float | None:
-        """When to look at the clock even if nothing happens; None for no such time."""
-        return min((due_s for due_s in (self._budget_s, self._stopper.due_s) if due_s is not None), default=None)
-
-    def reason_to_stop(self, now_s: float) -> Reason | None:
-        """Return why the experiment is to end now; None if it is not."""
-        self._stopper.on_tick(now_s)
-        if self._budget_s is not None and now_s >= self._budget_s:
-            return Reason("time_budget", {"budget_s": self._budget_s, "elapsed_s": now_s})
-        return Reason("stopper.stop_all") if self._stopper.stop_all() else None

@@ -30,6 +30,11 @@ class ReadyQueue:
         """Iterate over the waiting trials, grouped by request."""
         return (trial for group in self._groups.values() for _, trial in group if trial.trial_id in self._members)
 
+    def in_order(self) -> list[Trial]:
+        """Return the waiting trials in the order in which they became ready."""
+        entries = [entry for group in self._groups.values() for entry in group if entry[1].trial_id in self._members]
+        return list(dict.fromkeys(trial for _, trial in sorted(entries, key=lambda entry: entry[0])))
+
     def push(self, trial: Trial) -> None:
         """Append a trial; one that waits already keeps its place."""
         if trial.trial_id in self._members:

@@ -69,6 +69,10 @@ class ResourcePool:
         self._book(request, devices, -1)
         return devices
 
+    def hold(self, request: Mapping[str, float], devices: tuple[int, ...]) -> None:
+        """Book what `acquire` granted in an earlier life."""
+        self._book(request, devices, -1)
+
     def release(self, request: Mapping[str, float], devices: tuple[int, ...]) -> None:
         """Take back what `acquire` granted."""
         self._book(request, devices, 1)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from schedulers.decisions import Reason
 
+from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
 from .queue import ReadyQueue
 from .resources import ResourcePool
-from .trial import Ending, Failure, Status, Trial, WorkerState
+from .trial import CheckpointRecord, Ending, Failure, Status, Trial, WorkerState
 
 
 class Roster:
@@ -62,6 +64,29 @@ class Roster:
         self.trials.append(trial)
         self._by_id[trial.trial_id] = trial
         self.num_by_status[trial.status] += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the trials themselves do not tell, as JSON values."""
+        return {
+            "ready": [trial.trial_id for trial in self.ready.in_order()],
+            "live": list(self.live),
+            "paused": list(self.paused),
+            "num_failed_attempts": self.num_failed_attempts,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
+        """Take back all trials, and what `state_dict` returned; the roster is empty so far."""
+        for trial in trials:
+            self.add(trial)
+            if trial.ending is not None:
+                self.num_by_ending[trial.ending] += 1
+        for trial_id in state["ready"]:
+            self.ready.push(self[trial_id])
+        self.live = {trial_id: self[trial_id] for trial_id in state["live"]}
+        self.paused = {trial_id: self[trial_id] for trial_id in state["paused"]}
+        self.num_failed_attempts = state["num_failed_attempts"]
+        for trial in self.live.values():
+            self.pool.hold(trial.resources, trial.gpu_ids)
 
     def misfit(self, trial: Trial) -> Failure | None:
         """Return why the trial could never run here, None if it could."""
@@ -122,6 +147,14 @@ class Roster:
         trial.num_failures = 0
         self.requeue(trial, TrialMove.REVIVE)
 
+    def take_up(self, trial: Trial, treatment: ResumeType) -> list[CheckpointRecord]:
+        """Let the trial, which has no worker, go on or begin anew if that is wanted, and return the checkpoints that do not count now."""
+        if treatment is ResumeType.RESTART:
+            return self._restart(trial)
+        if treatment is ResumeType.RESUME and trial.is_finished:
+            self.revive(trial)
+        return []
+
     def end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
         """Terminate the trial."""
         self._move(trial, TrialMove.END)
@@ -165,6 +198,13 @@ class Roster:
             return False
         trial.gpu_ids = gpu_ids
         return True
+
+    def _restart(self, trial: Trial) -> list[CheckpointRecord]:
+        dropped = trial.begin_anew()
+        if trial.status is not Status.PENDING:
+            self._forget(trial)
+            self.revive(trial)
+        return dropped
 
     def _forget(self, trial: Trial) -> None:
         self.paused.pop(trial.trial_id, None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class SearchDesk:
     """Keeps the account with the searcher.
@@ -82,3 +85,25 @@ class SearchDesk:
         self._num_asked -= self.num_outstanding
         self.num_outstanding = 0
         self.is_postponed = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the account as JSON values."""
+        return {
+            "max_trials": self._max_trials,
+            "num_asked": self._num_asked,
+            "has_ended": self._has_ended,
+            "is_suspended": self._is_suspended,
+            "has_heard": self._has_heard,
+            "num_outstanding": self.num_outstanding,
+            "is_postponed": self.is_postponed,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._max_trials = state["max_trials"]
+        self._num_asked = state["num_asked"]
+        self._has_ended = state["has_ended"]
+        self._is_suspended = state["is_suspended"]
+        self._has_heard = state["has_heard"]
+        self.num_outstanding = state["num_outstanding"]
+        self.is_postponed = state["is_postponed"]

@@ -9,12 +9,15 @@ import statistics
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
+
+from searchers.declaration import Declared
 
 from .result import flatten
 
 
-class Stopper(ABC):
+class Stopper(Declared, ABC):
     """Decides when trials have trained enough.
 
     A stopper reads no clock: it is told the experiment's running time, so that it decides alike in a real run, in a simulated one, and
@@ -34,11 +37,34 @@ class Stopper(ABC):
         """Running time in seconds at which `stop_all` is worth asking even if nothing else happens; None for no such time."""
         return None
 
-    def on_tick(self, elapsed_s: float) -> None:  # noqa: B027  (optional hook)
+    def on_tick(self, elapsed_s: float) -> None:
         """Learn the experiment's running time in seconds, sessions before a restore included; called before each `stop_all`."""
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether `state_dict` tells all that the results so far have led to.
 
-class NoopStopper(Stopper):
+        False, unless it is overridden: the stopper is then brought back by telling it all results again, from the beginning.
+        """
+        return type(self).state_dict is not Stopper.state_dict
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the results so far have led to, as JSON values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+
+
+class _Stateless(Stopper):
+    """A stopper that remembers nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing, since nothing is remembered."""
+        return {}
+
+
+class NoopStopper(_Stateless):
     """Never stops anything."""
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
@@ -46,7 +72,7 @@ class NoopStopper(Stopper):
         return False
 
 
-class MetricThresholdStopper(Stopper):
+class MetricThresholdStopper(_Stateless):
     """Stops a trial once any of the named values has been reached: what a ``stop`` dictionary means.
 
     Args:
@@ -110,6 +136,11 @@ class FunctionStopper(Stopper):
         """Return the function's answer."""
         return bool(self._function(trial_id, result))
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it is a plain function, which closes over nothing that it might count in."""
+        return isinstance(self._function, FunctionType) and self._function.__closure__ is None
+
 
 class CombinedStopper(Stopper):
     """Stops what any of several stoppers stops; each of them sees every result.
@@ -132,6 +163,20 @@ class CombinedStopper(Stopper):
         return any(verdicts)
 
     @property
+    def keeps_state(self) -> bool:
+        """Whether each of the stoppers does."""
+        return all(stopper.keeps_state for stopper in self._stoppers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of each stopper."""
+        return {"stoppers": [stopper.state_dict() for stopper in self._stoppers]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned from the same stoppers."""
+        for stopper, saved in zip(self._stoppers, state["stoppers"], strict=True):
+            stopper.load_state_dict(saved)
+
+    @property
     def due_s(self) -> float | None:
         """The earliest of the stoppers' times."""
         return min((stopper.due_s for stopper in self._stoppers if stopper.due_s is not None), default=None)
@@ -142,7 +187,7 @@ class CombinedStopper(Stopper):
             stopper.on_tick(elapsed_s)
 
 
-class MaximumIterationStopper(Stopper):
+class MaximumIterationStopper(_Stateless):
     """Stops a trial at its `max_iter`-th iteration.
 
     Args:
@@ -165,7 +210,7 @@ class MaximumIterationStopper(Stopper):
         return bool(result.get("training_iteration", 0) >= self._max_iter)
 
 
-class TimeoutStopper(Stopper):
+class TimeoutStopper(_Stateless):
     """Stops the experiment when it has run for `timeout`; the remaining time survives a restore.
 
     Args:
@@ -250,6 +295,16 @@ class TrialPlateauStopper(Stopper):
             return False
         return self._is_good_enough(value) and all(map(math.isfinite, window)) and statistics.pstdev(window) <= self._std
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the latest values of each trial, and how many there were."""
+        return {trial_id: [count, *self._windows[trial_id]] for trial_id, count in self._counts.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        for trial_id, (count, *window) in state.items():
+            self._counts[trial_id] = count
+            self._windows[trial_id].extend(window)
+
     def _is_good_enough(self, value: float) -> bool:
         if self._threshold is None:
             return True
@@ -296,6 +351,15 @@ class ExperimentPlateauStopper(Stopper):
     def stop_all(self) -> bool:
         """Return whether the best values have been at rest for longer than the patience."""
         return self._num_at_rest > self._patience
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best values, and for how many results they have been at rest."""
+        return {"best": list(self._best), "num_at_rest": self._num_at_rest}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._best = list(state["best"])
+        self._num_at_rest = state["num_at_rest"]
 
 
 def stopper_from(criterion: Any) -> Stopper:

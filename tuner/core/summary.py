@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
+from typing import Self
 
 
 class MetricSummary:
     """Minimum, maximum and averages of a metric over a trial's results.
 
-    NaN is left out of minimum and maximum and makes averages NaN; infinities count. The average weighs each reported value alike,
-    however many iterations lie between two of them.
+    Minimum and maximum are those of the finite values: what has diverged is never the best. Averages are of all values, so that NaN makes
+    them NaN. They weigh each reported value alike, however many iterations lie between two of them.
 
     Attributes:
         last: The latest value.
-        min: The smallest value, NaN while there is none.
-        max: The largest value, NaN while there is none.
+        min: The smallest finite value, NaN while there is none.
+        max: The largest finite value, NaN while there is none.
         count: How many values were seen.
     """
 
@@ -35,11 +37,24 @@ class MetricSummary:
         self._total += value
         self._recent.append(value)
         # `not (a >= b)` is also true where b is NaN, which is how the first number replaces it.
-        if not math.isnan(value):
+        if math.isfinite(value):
             if not self.min <= value:
                 self.min = value
             if not self.max >= value:
                 self.max = value
+
+    def state(self) -> list[float]:
+        """Return what the summary consists of: count, last, minimum, maximum, total, then the latest values."""
+        return [self.count, self.last, self.min, self.max, self._total, *self._recent]
+
+    @classmethod
+    def from_state(cls, state: Sequence[float]) -> Self:
+        """Return the summary whose `state` this is."""
+        summary = cls()
+        count, summary.last, summary.min, summary.max, summary._total, *recent = state
+        summary.count = int(count)
+        summary._recent.extend(recent)
+        return summary
 
     @property
     def avg(self) -> float:

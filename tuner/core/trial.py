@@ -117,6 +117,7 @@ class Trial:
         ending: Why it is over, None while it is not.
         reason: The decision that stopped it early or last paused it, with its numbers.
         attempt: How often it has been started, pauses included.
+        superseded_attempt: The last attempt whose results no longer count, since the trial began anew after it; 0 for none.
         num_failures: How many attempts have failed.
         last_result: The latest result, nested as reported, with ``config``; empty before the first.
         summary: Running statistics of each of its metrics.
@@ -153,6 +154,7 @@ class Trial:
         "start_time_s",
         "status",
         "summary",
+        "superseded_attempt",
         "trial_id",
         "worker",
     )  # fmt: skip
@@ -171,6 +173,7 @@ class Trial:
         self.intention: Intention | None = None
         self.owes_save = False
         self.attempt = 0
+        self.superseded_attempt = 0
         self.num_failures = 0
         self.gpu_ids: tuple[int, ...] = ()
         self.start_time_s = 0.0
@@ -181,6 +184,18 @@ class Trial:
         self.next_checkpoint = 0
         self.resumed_iteration = 0
         self.failures: list[Failure] = []
+
+    def begin_anew(self) -> list[CheckpointRecord]:
+        """Forget what the attempts so far have led to, and return the checkpoints that no longer count."""
+        dropped = list(self.checkpoints)
+        self.checkpoints.clear()
+        self.leased.clear()
+        self.last_result = {}
+        self.summary = {}
+        self.num_failures = self.resumed_iteration = 0
+        self.superseded_attempt = self.attempt
+        self.reason = None
+        return dropped
 
     @property
     def has_checkpoint(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import shutil
 import threading
@@ -9,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, final
+from typing import Any, ClassVar, Final, Protocol, final
 
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import Failure, Verdict, checkpoint_directory_name
+from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, commit_from, stage
 
 from .autofill import AutoFill, counters_of, here
@@ -23,6 +26,12 @@ from .values import Converter
 _CANNOT_SAVE = Failure(
     "NotImplementedError", "a function trainable cannot be asked for a checkpoint; report one with report(metrics, checkpoint=…)"
 )
+
+
+_STORAGE_TROUBLES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE)
+"""What the system says where a checkpoint could not be stored for no fault of the training code; the next one may be."""
+
+_log = logging.getLogger("tuner")
 
 
 class StopTraining(BaseException):
@@ -98,7 +107,8 @@ class Attempt:
             TypeError: If `metrics` is no dictionary or `checkpoint` no `Checkpoint`.
             ValueError: If the metrics cannot be reported, see `values`.
             FileNotFoundError: If the checkpoint's directory does not exist.
-            CheckpointError: If it could not be committed; nothing has been reported then.
+            CheckpointError: If it is no directory that can be committed, for a link that leads out of it, say; nothing has been reported
+                then. Where the storage is at fault, a warning says so and the metrics are reported without it.
         """
         if os.getpid() != self._pid:
             raise RuntimeError(
@@ -111,6 +121,8 @@ class Attempt:
             name = checkpoint_directory_name(self._next_checkpoint) if _is_checkpoint(checkpoint) else None
             result = self._autofill.fill(converted, elapsed_s, name)
             record = None if checkpoint is None else self._commit_reported(checkpoint, result)
+            if name and record is None:
+                result = self._autofill.fill(converted, elapsed_s)
             self._autofill.count(result)
             answer = self._exchange(result, record)
             if answer["save"]:
@@ -163,9 +175,15 @@ class Attempt:
         Attempt.latest = self
         return answer
 
-    def _commit_reported(self, checkpoint: Checkpoint, result: dict[str, Any]) -> dict[str, Any]:
-        with checkpoint.as_directory() as source:
-            directory = commit_from(source, self.assignment.trial_dir, self._provenance(result), sync=self.assignment.sync_checkpoints)
+    def _commit_reported(self, checkpoint: Checkpoint, result: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            with checkpoint.as_directory() as source:
+                directory = commit_from(source, self.assignment.trial_dir, self._provenance(result), sync=self.assignment.sync_checkpoints)
+        except CheckpointError as error:
+            if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in _STORAGE_TROUBLES):
+                raise
+            _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", self.assignment.trial_id, error)
+            return None
         return self._record(directory, result)
 
     def _saved(self, write: Callable[[Path], None], result: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ def bind(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callabl
 
     # The signature is that of what is left to be given.
     del train.__wrapped__
+    vars(train)["func"] = function
     if signature := _signature(bound):
         vars(train)["__signature__"] = signature
     return train

@@ -12,6 +12,8 @@ from types import TracebackType
 
 from tuner.core.trial import Failure
 
+from .secrets import conceal
+
 MAX_MESSAGE_LENGTH = 1_000
 MAX_TRACEBACK_LENGTH = 16_000
 
@@ -26,7 +28,7 @@ def describe(error: BaseException) -> Failure:
         'ValueError: lr must be positive'
     """
     text = f"exited with code {_safe_text(error.code)}" if isinstance(error, SystemExit) else _safe_text(error)
-    return Failure(_encodable(type(error).__name__), _encodable(_one_line(text)), _encodable(_traceback(error)))
+    return Failure(_encodable(type(error).__name__), _encodable(_one_line(conceal(text))), _encodable(_traceback(error)))
 
 
 def as_message(failure: Failure) -> dict[str, str]:
@@ -48,7 +50,7 @@ def _one_line(text: str) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        text = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
+        text = conceal("".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__))))
     except BaseException:  # noqa: BLE001  (formatting runs code of the exception's own)
         return "the traceback cannot be formatted"
     if len(text) > MAX_TRACEBACK_LENGTH:

@@ -26,9 +26,12 @@ _CODE: Final = (
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """Return the command line that calls the module's ``main`` with the arguments, as strings, in a fresh interpreter."""
+    """Return the command line that calls the module's ``main`` with the arguments, as strings, in a fresh interpreter.
+
+    It imports nothing from the working directory, which may be anybody's.
+    """
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001  (multiprocessing uses it, too)
-    return [sys.executable, *flags, "-c", _CODE, _ROOT, module, *map(str, arguments)]
+    return [sys.executable, *flags, "-P", "-c", _CODE, _ROOT, module, *map(str, arguments)]
 
 
 class Parcel:

@@ -40,7 +40,7 @@ from .wire import Birth, DriverEnd, pickled
 StartMethod = Literal["zygote", "spawn"]
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_SCARCITIES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN)
+_SCARCITIES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
 """What the system says when it is short of something, which is no fault of the trial's."""
 _RETRY_S: Final = 1.0
 """How long to wait before a start is tried again for which the system was short of something."""

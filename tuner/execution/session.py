@@ -22,6 +22,7 @@ from .attempt import Attempt, Channel, StopTraining, attached, current_attempt
 from .calling import call_function
 from .failures import describe
 from .messages import Assignment
+from .secrets import revealed
 from .trainable import Trainable, is_class_trainable, read_checkpoint, trainable_name, write_checkpoint
 from .values import as_metrics
 
@@ -47,7 +48,8 @@ def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> 
         TypeError: If `metrics` is no dictionary or `checkpoint` no `Checkpoint`.
         ValueError: If a name is reserved or stands for two values, or if there are more than 1,000 names or 1 MiB.
         FileNotFoundError: If the checkpoint's directory does not exist.
-        CheckpointError: If it could not be stored; nothing has been reported then.
+        CheckpointError: If a link leads out of it; nothing has been reported then. Where the disk is full or fails, a warning in the
+            trial's ``stderr`` says so and the metrics are reported without a checkpoint; the next one is tried again.
         RuntimeError: After the end of the trial, in processes that it has started, and in class trainables, which return their metrics
             from ``step``.
     """
@@ -191,7 +193,7 @@ def _failure_of(run: Callable[[Any, Attempt], None], trainable: Any, attempt: At
 
 
 def _run_function(function: Any, attempt: Attempt) -> None:
-    returned = call_function(function, dict(attempt.assignment.config))
+    returned = call_function(function, revealed(attempt.assignment.config))
     if inspect.isgenerator(returned):
         returned = _drain(returned, attempt)
     if returned is None:
@@ -239,7 +241,7 @@ def _run_class(trainable_class: type[Trainable], attempt: Attempt) -> None:
 
 def _set_up(trainable_class: type[Trainable], attempt: Attempt) -> Trainable:
     began_s = time.monotonic()
-    trainable = trainable_class(attempt.assignment.config, assignment=attempt.assignment)
+    trainable = trainable_class(revealed(attempt.assignment.config), assignment=attempt.assignment)
     took_s = time.monotonic() - began_s
     if took_s > SLOW_SETUP_S:
         _log.info(

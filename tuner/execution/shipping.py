@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dis
 import functools
+import json
 import logging
+import os
+import pickle
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -12,6 +15,10 @@ from typing import Any
 
 import cloudpickle
 
+from searchers.domains import Categorical, Domain
+from searchers.space import SampleFrom, is_grid, leaves
+from searchers.tree import GRID_KEY
+from tuner.core.secret import Secret
 from tuner.errors import TrainableNotPicklable
 
 HUGE_BYTES = 100 * 2**20
@@ -44,6 +51,61 @@ def ship(trainable: Any) -> bytes:
     if len(data) > HUGE_BYTES:
         _log.warning("%s", _warning(trainable, len(data)))
     return data
+
+
+def check_portable(space: Mapping[str, Any]) -> None:
+    """Check that whatever a search space may give to a trial can be carried to a worker process.
+
+    Raises:
+        TypeError: If something cannot; names its place.
+    """
+    for place, value in _values_of(space):
+        if not (value is None or isinstance(value, bool | int | float | str)):
+            _check_portable(place, value)
+
+
+def check_secrets(space: Mapping[str, Any]) -> None:
+    """Check that the environment has every secret of a search space.
+
+    Raises:
+        ValueError: If it lacks some; names the variables.
+    """
+    names = {leaf.name for _, value in _values_of(space) for _, leaf in leaves(value) if isinstance(leaf, Secret)}
+    if lacking := sorted(names - os.environ.keys()):
+        raise ValueError(f"the environment must have every secret of param_space, got no variable {', '.join(lacking)}; set it first")
+
+
+def _values_of(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for path, leaf in leaves(space):
+        place = "config" + "".join(f"[{json.dumps(step) if isinstance(step, str) else repr(step)}]" for step in path)
+        match leaf:
+            case Categorical(categories):
+                yield from ((f"{place}, category {number},", category) for number, category in enumerate(categories))
+            case dict() if is_grid(leaf):
+                yield from ((f"{place}, grid value {number},", value) for number, value in enumerate(leaf[GRID_KEY]))
+            case Domain() | SampleFrom():
+                continue
+            case _:
+                yield place, leaf
+
+
+def _check_portable(place: str, value: Any) -> None:
+    try:
+        # Large arrays pass by unread, and nothing is kept: what matters is whether it can be done.
+        cloudpickle.Pickler(_Sink(), protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=lambda _: None).dump(value)
+    except Exception as error:
+        path, culprit = _culprit(value, "", {id(value)})
+        inside = f" holds {path!r} ({_type_name(culprit)}), which" if path else f" ({_type_name(value)})"
+        raise TypeError(
+            f"{place}{inside} cannot be carried to a worker process ({error}); create it inside the training function"
+        ) from error
+
+
+class _Sink:
+    """A file that keeps nothing."""
+
+    def write(self, data: Any) -> int:
+        return len(data)
 
 
 def _pickled(trainable: Any) -> bytes:

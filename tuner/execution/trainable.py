@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from tuner.core.result import TIME_TOTAL_S
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint, Provenance, read_manifest
+from tuner.storage.folder import make_folder
 from tuner.storage.manifest import write_manifest
 from tuner.storage.trees import contents_of
 
@@ -199,7 +200,7 @@ class Trainable(ABC):
             checkpoint_dir: Where to; made if it is missing. None for a new directory in `logdir`.
         """
         directory = Path(checkpoint_dir or Path(self.logdir, f"checkpoint_{self._num_saved:06d}"))
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         write_checkpoint(self, directory)
         provenance = Provenance(self.trial_id, 0, self._num_saved, self.iteration, self._last_result)
         write_manifest(directory, contents_of(directory), provenance, sync=False)

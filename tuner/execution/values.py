@@ -28,6 +28,8 @@ from typing import Any
 from tuner.core.result import AUTO_FILLED, CONFIG, DEFAULT_METRIC, DELIMITER, DONE, SHOULD_CHECKPOINT, SUPPLIED_BY_USER
 from tuner.storage import strict_json
 
+from .secrets import conceal
+
 MAX_KEYS = 1_000
 MAX_SIZE_BYTES = 1 << 20
 MAX_LISTED_ELEMENTS = 64
@@ -108,7 +110,7 @@ class Converter:
                 return int(value)
             case str():
                 self._size += len(value)
-                return _text(value)
+                return _text(conceal(value))
             case Mapping():
                 return self._mapping(value, path + DELIMITER, depth)
             case list() | tuple():
@@ -251,6 +253,7 @@ def _short_repr(value: Any) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001  (repr of a foreign object may raise anything)
         text = f"<{type(value).__name__} without a repr>"
+    text = conceal(text)
     return _text(text if len(text) <= MAX_REPR_LENGTH else text[: MAX_REPR_LENGTH - 1] + "…")
 
 

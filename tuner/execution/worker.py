@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tuner.storage import strict_json
+from tuner.storage.disk import FILE_MODE
+from tuner.storage.folder import make_folder
 from tuner.storage.layout import STDERR, STDOUT
 
 from . import deathwatch
@@ -138,10 +140,10 @@ def _append_to_file(descriptor: int, path: str) -> None:
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        file = os.open(path, flags, 0o666)
+        file = os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, flags, 0o666)
+        make_folder(Path(path).parent)
+        file = os.open(path, flags, FILE_MODE)
     os.dup2(file, descriptor)
     os.close(file)
 

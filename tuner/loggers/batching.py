@@ -62,11 +62,13 @@ class BatchWriter:
         capacity: Number of waiting entries from which each `add` writes some of them itself.
 
     Attributes:
+        thread_cpu_s: CPU seconds of the thread.
         latest: What those who share this writer made of something, beside that thing, so that they make it once.
     """
 
     def __init__(self, period_s: float = _PERIOD_S, wake_at: int = _WAKE_AT, capacity: int = _CAPACITY) -> None:
         self.latest: tuple[Any, Any] = (None, None)
+        self.thread_cpu_s = 0.0
         self._period_s = period_s
         self._wake_at = wake_at
         self._capacity = capacity
@@ -122,9 +124,11 @@ class BatchWriter:
         self._thread.start()
 
     def _run(self) -> None:
+        before_s = self.thread_cpu_s
         while True:
             self._wake.wait(self._period_s)
             self._wake.clear()
+            self.thread_cpu_s = before_s + time.thread_time()
             if self._is_closing:
                 return  # whoever closes writes the rest, without rests
             while self._write_batch(_breathing):

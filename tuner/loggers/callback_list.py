@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter
 from typing import Any, Literal
 
 from tuner.core.result import SHOULD_CHECKPOINT
 
 from .callback import Callback, LoggerCallback
+from .trial_file import TrialFileLogger
 
 Hook = Literal[
     "setup",
@@ -50,10 +52,14 @@ class CallbackList:
 
     Args:
         callbacks: The callbacks, the user's own before the loggers, so that loggers see what users changed in a result.
+
+    Attributes:
+        file_logging_s: Seconds spent in the hooks of loggers that write files.
     """
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
+        self.file_logging_s = 0.0
         self._overriders: dict[Hook, list[tuple[Callback, Callable[..., None]]]] = {}
         self._index()
 
@@ -65,10 +71,13 @@ class CallbackList:
         """Call the hook of each callback that overrides it, with these keyword arguments."""
         # The index is replaced, never changed, when a callback fails, so iterating over the old one is safe.
         for callback, method in self._overriders[hook]:
+            started_s = perf_counter() if isinstance(callback, TrialFileLogger) else None
             try:
                 method(**info)
             except Exception as error:  # noqa: BLE001  (whatever a user's callback raises must not end the experiment)
                 self._switch_off(callback, hook, error)
+            if started_s is not None:
+                self.file_logging_s += perf_counter() - started_s
 
     def on_trial_result(self, result: dict[str, Any], **info: Any) -> bool:
         """Call ``on_trial_result`` and return whether a callback asked for a checkpoint at this result.

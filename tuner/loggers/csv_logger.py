@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
 from tuner.core import result as keys
+from tuner.core.trial import Trial
 from tuner.storage.layout import PROGRESS
 
 from .batching import Pace
-from .trial_file import Segment, TrialFile, TrialFileLogger, append, replace_file
+from .trial_file import Segment, TrialFile, TrialFileLogger
 
 _AUTO_FILLED = (
     keys.TIMESTAMP,
@@ -38,6 +40,8 @@ _AUTO_FILLED = (
 )
 _LINE_END = "\r\n"
 """As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a value, before Python 3.13."""
+_FORMULA_STARTS = frozenset("=+-@\t\r")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]inf", re.IGNORECASE)
 _MAX_CELL = 100_000
 """Longer texts are cut: csv readers refuse fields of more than 131,072 characters."""
 
@@ -47,7 +51,7 @@ class CSVLoggerCallback(TrialFileLogger):
 
     The columns are the user's own numbers and texts first, in the order of the first result, then what the engine fills in, in a
     fixed order, then nested metrics, then those that a later result brought. A cell is empty where a result has no such metric.
-    Texts of more than 100,000 characters are cut.
+    Texts of more than 100,000 characters are cut; lines with a text that a spreadsheet would take for a formula are quoted.
 
     Args:
         writer: Who writes, shared between loggers; None for a writer of its own.
@@ -73,6 +77,10 @@ class _CsvFile(TrialFile):
     def __str__(self) -> str:
         return str(self._path)
 
+    def is_complete(self, trial: Trial) -> bool:
+        num_rows, last = _extent(self._path)
+        return num_rows == trial.iteration and (num_rows == 0 or last == trial.iteration)
+
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:
             self._cut_back(-1 if begin.is_first else begin.resumed_iteration)
@@ -94,14 +102,14 @@ class _CsvFile(TrialFile):
     def _write(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], pace: Pace[Any]) -> None:
         lines = [_cells(row, columns) for row in pace(rows)]
         if not self._columns:
-            append(self._path, _encode([columns, *lines]))
+            self.append(self._path, _encode([columns, *lines]))
             return
         if len(columns) == len(self._columns):
-            append(self._path, _encode(lines))
+            self.append(self._path, _encode(lines))
             return
         _, old = read_table(self._path)
         padding = [""] * (len(columns) - len(self._columns))
-        replace_file(self._path, _encode([columns, *(line + padding for line in old), *lines]))
+        self.replace(self._path, _encode([columns, *(line + padding for line in old), *lines]))
 
     def _cut_back(self, iteration: int) -> None:
         if self._last_iteration is not None and self._last_iteration <= iteration:
@@ -109,7 +117,7 @@ class _CsvFile(TrialFile):
         header, lines = read_table(self._path) if iteration > 0 else ([], [])
         kept = [line for line in lines if _iteration(header, line) <= iteration]
         if kept:
-            replace_file(self._path, _encode([header, *kept]))
+            self.replace(self._path, _encode([header, *kept]))
         else:
             # Nothing of it counts; the columns are found anew with the next row.
             header = []
@@ -131,6 +139,24 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     return header, [row for row in rows if len(row) == len(header)]
 
 
+def _extent(path: Path) -> tuple[int, float]:
+    """Return the number of rows of a ``progress.csv``, and the training iteration of the last; -1 rows where it is torn."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return 0, math.nan
+    if not data.endswith(_LINE_END.encode()):
+        return -1, math.nan
+    if b'"' in data:  # where cells may hold line breaks
+        header, rows = read_table(path)
+        return len(rows), _iteration(header, rows[-1]) if rows else math.nan
+    lines = data.count(b"\n")
+    header, last = (
+        line.decode(errors="replace").split(",") for line in (data[: data.find(b"\n")], data[data.rfind(b"\n", 0, -1) + 1 : -1])
+    )
+    return lines - 1, _iteration(header, last) if len(header) == len(last) else math.nan
+
+
 def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[str]:
     own = [key for key, value in result.items() if not isinstance(value, dict) and key not in keys.AUTO_FILLED]
     return [*own, *(key for key in _AUTO_FILLED if key in flat), *flat]
@@ -138,8 +164,16 @@ def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[st
 
 def _encode(lines: Iterable[Sequence[Any]]) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator=_LINE_END).writerows(lines)
+    write = csv.writer(text, lineterminator=_LINE_END).writerow
+    write_quoted = csv.writer(text, lineterminator=_LINE_END, quoting=csv.QUOTE_NONNUMERIC).writerow
+    for line in lines:
+        (write_quoted if any(map(_looks_like_formula, line)) else write)(line)
     return text.getvalue().encode(errors="backslashreplace")
+
+
+def _looks_like_formula(cell: Any) -> bool:
+    """Return whether a spreadsheet might compute the cell; such lines are quoted, so that it can be told to take them as text."""
+    return isinstance(cell, str) and cell[:1] in _FORMULA_STARTS and _NUMBER.fullmatch(cell) is None
 
 
 def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Sequence
@@ -16,9 +17,13 @@ from .trial_file import append
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
+_log = logging.getLogger("tuner")
+
 
 class ErrorLog(Callback):
     """Appends each failure of a trial to ``error.txt`` in its directory, at once and numbered by attempt.
+
+    What cannot be written is tried again with the next failure and at the end of the experiment.
 
     Departures:
         Ray Tune leaves the colour codes of tracebacks in the file and does not say to which attempt a failure belongs.
@@ -26,6 +31,7 @@ class ErrorLog(Callback):
 
     def __init__(self) -> None:
         self._experiment_path = Path()
+        self._unwritten: list[tuple[Path, bytes]] = []
 
     def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
         """Take note of where the experiment lies."""
@@ -39,10 +45,26 @@ class ErrorLog(Callback):
         """Write down the failure that ended the trial."""
         self._write(trial)
 
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        """Write down what could not be written before."""
+        self._catch_up()
+
     def _write(self, trial: Trial) -> None:
         if trial.failures:
             directory = Path(trial.local_path or trial_directory(self._experiment_path, trial.trial_id))
-            append(directory / ERROR, describe_failure(trial, trial.failures[-1]).encode(errors="backslashreplace"))
+            text = describe_failure(trial, trial.failures[-1]).encode(errors="backslashreplace")
+            self._unwritten.append((directory / ERROR, text))
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        while self._unwritten:
+            path, text = self._unwritten[0]
+            try:
+                append(path, text)
+            except OSError as error:
+                _log.warning("cannot write %s: %s; it is tried again later", path, error)
+                return
+            del self._unwritten[0]
 
 
 def describe_failure(trial: Trial, failure: Failure) -> str:

@@ -25,6 +25,9 @@ _START_TAG = "_hparams_/session_start_info"
 _END_TAG = "_hparams_/session_end_info"
 _HEADER = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
+_PAYLOAD = _HEADER.size + _CHECKSUM.size
+_TIME_TAG, _STEP_TAG, _SESSION_TAG = 0x09, 0x10, 0x3A
+_TIME_SIZE = 9
 
 _torch_is_hidden = threading.Lock()
 
@@ -127,6 +130,29 @@ def records(data: bytes) -> Iterator[bytes]:
             return
         yield data[at : at + size]
         at += size
+
+
+def extent(data: bytes) -> tuple[int, int | None]:
+    """Return the number of records of an event file, and the step of the last that holds values; -1 records where it is torn."""
+    found = list(records(data))
+    if sum(map(len, found)) != len(data):
+        return -1, None
+    return len(found), next((step for record in reversed(found) if (step := _step_of(record)) is not None), None)
+
+
+def _step_of(record: bytes) -> int | None:
+    """Return the step of a record that holds values, read off the encoded message: time, step, then what it is about."""
+    at = _PAYLOAD + _TIME_SIZE if record[_PAYLOAD] == _TIME_TAG else _PAYLOAD
+    if record[at] != _STEP_TAG:
+        return None
+    step, shift = 0, 0
+    while True:
+        at += 1
+        step |= (record[at] & 0x7F) << shift
+        shift += 7
+        if record[at] < 0x80:  # noqa: PLR2004  (the last byte of a number lacks the uppermost bit)
+            break
+    return None if record[at + 1] == _SESSION_TAG and at + 1 < len(record) - _CHECKSUM.size else step
 
 
 def is_session_end(record: bytes) -> bool:

@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any, final
 
 from tuner.core.result import TRAINING_ITERATION
+from tuner.core.trial import Trial
 from tuner.storage.layout import PARAMS, RESULTS
+from tuner.storage.strict_json import describe
 
 from .batching import Pace
-from .trial_file import Segment, TrialFile, TrialFileLogger, append, replace_file
+from .trial_file import Segment, TrialFile, TrialFileLogger
+
+_MAX_TEXT = 1_000
+"""Characters that are kept of the text of what JSON does not know; the configuration stands in every row."""
 
 
 class JsonLoggerCallback(TrialFileLogger):
@@ -50,14 +55,24 @@ class _JsonFile(TrialFile):
     def __str__(self) -> str:
         return str(self._path)
 
+    def is_complete(self, trial: Trial) -> bool:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return trial.iteration == 0
+        if data.count(b"\n") != trial.iteration or not data.endswith(b"\n"):
+            return False
+        last = data[data.rfind(b"\n", 0, -1) + 1 :]
+        return f'"{TRAINING_ITERATION}": {trial.iteration},'.encode() in last
+
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:
-            replace_file(self.directory / PARAMS, encode_json(begin.config, indent=2, sort_keys=True).encode() + b"\n")
+            self.replace(self.directory / PARAMS, encode_json(begin.config, indent=2, sort_keys=True).encode() + b"\n")
             self._tail = f', "config": {encode_json(begin.config)}}}\n'
             self._cut_back(-1 if begin.is_first else begin.resumed_iteration)
         lines = [encode_json(row.result)[:-1] + self._tail for row in pace(segment.rows)]
         if lines:
-            append(self._path, "".join(lines).encode())
+            self.append(self._path, "".join(lines).encode())
             self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
 
     def _cut_back(self, iteration: int) -> None:
@@ -67,7 +82,7 @@ class _JsonFile(TrialFile):
             self._path.unlink(missing_ok=True)
         elif self._path.exists():
             kept = [line for line, row in read_rows(self._path) if _iteration(row) <= iteration]
-            replace_file(self._path, b"".join(kept))
+            self.replace(self._path, b"".join(kept))
         self._last_iteration = iteration
 
 
@@ -101,13 +116,19 @@ def encode_json(value: Any, *, indent: int | None = None, sort_keys: bool = Fals
 
 
 def as_json(value: Any) -> Any:
-    """Return a value that JSON does not know as one that it does: a NumPy or torch scalar as a number, all else as its text."""
+    """Return a value that JSON does not know as one that it does: a NumPy or torch scalar as a number, all else as a short text.
+
+    What has a long one is described, not spelled out.
+    """
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return _strict(value.item())
+    if isinstance(value, bytes | bytearray):
+        return describe(value)
     try:
-        return str(value)
+        text = str(value)
+        return describe(value) if len(text) > _MAX_TEXT else text
     except Exception:  # noqa: BLE001  (a user's class whose text cannot be had must not end the logger)
         return f"<{type(value).__name__}>"
 

@@ -15,12 +15,15 @@ from typing import Any, final
 from searchers.space import flat_name, is_word, leaves
 from tuner.core import result as keys
 from tuner.core.result import flatten
+from tuner.core.trial import Trial
 
 from .batching import BatchWriter, Pace
-from .event_file import EventEncoder, is_session_end, records
-from .trial_file import Begin, Row, Segment, TrialFile, TrialFileLogger, append, replace_file
+from .event_file import EventEncoder, extent, is_session_end, records
+from .trial_file import Begin, Row, Segment, TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
+_NUM_FIRST_RECORDS = 3
+"""Those that a file begins with, before the first result: its version and the hyperparameters."""
 
 _log = logging.getLogger("tuner")
 
@@ -89,6 +92,13 @@ class _EventFile(TrialFile):
     def __str__(self) -> str:
         return str(self._path or self.directory / _PREFIX)
 
+    def is_complete(self, trial: Trial) -> bool:
+        files = _event_files(self.directory)
+        if len(files) != 1:
+            return not files and trial.iteration == 0
+        num_records, step = extent(files[0].read_bytes())
+        return num_records >= trial.iteration + _NUM_FIRST_RECORDS and step == (_step(trial.last_result) if trial.iteration else None)
+
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if segment.begin and segment.begin.is_first:
             self._discard()
@@ -105,7 +115,7 @@ class _EventFile(TrialFile):
         if segment.end:
             parts.append(self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed))
         if parts:
-            append(path, b"".join(parts))
+            self.append(path, b"".join(parts))
         self._path = path
         if segment.rows:
             self._last_step = _step(segment.rows[-1].result)
@@ -137,7 +147,7 @@ class _EventFile(TrialFile):
         # TensorBoard reads no further than a torn record, and believes the first ending that it finds.
         kept = b"".join(record for record in records(data) if not is_session_end(record))
         if kept != data:
-            replace_file(path, kept)
+            self.replace(path, kept)
         self._counts_timesteps = keys.TRAINING_ITERATION.encode() in kept
         return path if kept else None
 

@@ -6,7 +6,8 @@ import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, assert_never, final
@@ -15,6 +16,7 @@ from tuner.core.result import CONFIG, TIMESTAMP, TIMESTEPS_TOTAL, flatten
 from tuner.core.trial import Ending, Status, Trial
 from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import FILE_MODE
+from tuner.storage.folder import make_folder
 
 from .batching import BatchWriter, Pace, Sink
 from .callback import LoggerCallback
@@ -125,8 +127,26 @@ class TrialFile(Sink):
         self._owner.fail(error)
 
     @abstractmethod
+    def is_complete(self, trial: Trial) -> bool:
+        """Return whether the file on disk holds the trial's results, as far as their number and the last of them tell.
+
+        Raises:
+            OSError: If it is there and cannot be read.
+        """
+
+    @abstractmethod
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         """Write one segment, wholly or not at all; called again with it after an `OSError`."""
+
+    def append(self, path: Path, data: bytes) -> None:
+        """Append to one of the trial's files; see `append`."""
+        append(path, data)
+        self._owner.num_bytes += len(data)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Give one of the trial's files new contents; see `replace_file`."""
+        replace_file(path, data)
+        self._owner.num_bytes += len(data)
 
     def _sort_in(self, entry: Entry) -> None:
         if not self._backlog or isinstance(entry, Begin):
@@ -148,10 +168,15 @@ class TrialFileLogger(LoggerCallback):
 
     Args:
         writer: Who writes, shared between loggers; None for a writer of its own.
+
+    Attributes:
+        writer: Who writes.
+        num_bytes: Bytes written so far.
     """
 
     def __init__(self, writer: BatchWriter | None = None) -> None:
-        self._writer = writer or BatchWriter()
+        self.writer = writer or BatchWriter()
+        self.num_bytes = 0
         self._files: dict[Trial, TrialFile] = {}
         self._defect: Exception | None = None
         self._is_off = False
@@ -186,14 +211,48 @@ class TrialFileLogger(LoggerCallback):
             trial: The trial.
             results: All its results that count, oldest first.
         """
-        self._add(trial, replace(_begin(trial), is_first=True))
+        for entry in self._story(trial, results):
+            self._add(trial, entry)
+        if trial.is_finished:
+            self._files.pop(trial, None)
+
+    def is_complete(self, trial: Trial) -> bool:
+        """Return whether the trial's file holds its results, as far as their number and the last of them tell."""
+        try:
+            return self._is_off or self.open_file(Path(trial.local_path)).is_complete(trial)
+        except OSError:
+            return False
+
+    def audit(self, trials: Sequence[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
+        """Have the files of trials that are over looked at in the background, and those written anew that lack something.
+
+        Args:
+            trials: Trials of which nothing is logged any more.
+            results_of: Returns, for the id of one, all its results that count.
+        """
+        if trials and not self._is_off:
+            self.writer.add(_Audit(self, trials, results_of), None)
+
+    def mend(self, trial: Trial, results_of: Callable[[str], Iterable[Mapping[str, Any]]], pace: Pace[Any]) -> None:
+        """Write the file of a trial anew, at once, if it lacks something.
+
+        Raises:
+            OSError: If it cannot be written; it is to be tried again.
+        """
+        file = self.open_file(Path(trial.local_path))
+        if not file.is_complete(trial):
+            file.write(list(self._story(trial, results_of(trial.trial_id))), pace)
+
+    def _story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+        yield replace(_begin(trial), is_first=True)
         for result in results:
-            self._add(trial, Row(result, float(result.get(TIMESTAMP) or time.time())))
-        self.log_trial_end(trial, failed=trial.status is Status.ERROR)
+            yield Row(result, float(result.get(TIMESTAMP) or time.time()))
+        if trial.is_finished and trial.ending is not Ending.INTERRUPTED:
+            yield End(trial.status is Status.ERROR, time.time())
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Write everything that is still waiting."""
-        self._writer.close()
+        self.writer.close()
         self._raise_defect()
 
     def _add(self, trial: Trial, entry: Entry) -> None:
@@ -203,19 +262,43 @@ class TrialFileLogger(LoggerCallback):
         file = self._files.get(trial)
         if file is None:
             file = self._files[trial] = self.open_file(Path(trial.local_path))
-        self._writer.add(file, entry)
+        self.writer.add(file, entry)
 
     def _row(self, result: dict[str, Any]) -> Row:
         # Loggers that share a writer hear of a result one right after the other: the first makes the row for all of them.
-        source, row = self._writer.latest
+        source, row = self.writer.latest
         if source is not result or not isinstance(row, Row):
             row = Row(result, time.time())
-            self._writer.latest = (result, row)
+            self.writer.latest = (result, row)
         return row
 
     def _raise_defect(self) -> None:
         if self._defect is not None:
             raise self._defect
+
+
+@final
+class _Audit(Sink):
+    """Looks at the files of trials that are over, and mends those that lack something, in one go with everything else that is written."""
+
+    def __init__(self, logger: TrialFileLogger, trials: Sequence[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
+        self._logger = logger
+        self._waiting = deque(trials)
+        self._results_of = results_of
+
+    def __str__(self) -> str:
+        return f"a log file of trial {self._waiting[0].trial_id}" if self._waiting else "log files"
+
+    def write(self, entries: list[Any], pace: Pace[Any]) -> None:
+        """Go on where a failure has ended it."""
+        for trial in pace(list(self._waiting)):
+            self._logger.mend(trial, self._results_of, pace)
+            self._waiting.popleft()
+
+    def fail(self, error: Exception) -> None:
+        """Tell the logger."""
+        self._waiting.clear()
+        self._logger.fail(error)
 
 
 def _begin(trial: Trial) -> Begin:
@@ -233,7 +316,7 @@ def append(path: Path, data: bytes) -> None:
     try:
         descriptor = os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         descriptor = os.open(path, flags, FILE_MODE)
     try:
         _write_all(descriptor, data)
@@ -258,5 +341,5 @@ def replace_file(path: Path, data: bytes) -> None:
     try:
         write_bytes(path, data, sync=False)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_bytes(path, data, sync=False)

@@ -9,14 +9,16 @@ commit of its index, or the next sweep, removes it.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
+import stat
 import tempfile
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, Final, Self, final
 
 from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError
@@ -30,6 +32,9 @@ from .trees import Contents, contents_of, copy_tree, replace_link, sync_file
 __all__ = [
     "Checkpoint", "Manifest", "Provenance", "commit", "commit_from", "delete", "latest_valid", "read_manifest", "stage", "sweep", "verify",
 ]  # fmt: skip
+
+_UNFINISHED_MODE: Final = 0o700
+_NAME: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,}")
 
 
 @final
@@ -202,7 +207,7 @@ def stage(trial_dir: str | os.PathLike[str], index: int, attempt: int) -> Path:
     # The random part keeps a directory apart that the user still holds open from the one in which a copy is made.
     staging = Path(trial_dir) / f"{STAGING_PREFIX}{index:06d}-{attempt}-{secrets.token_hex(4)}"
     try:
-        staging.mkdir(DIRECTORY_MODE)
+        staging.mkdir(_UNFINISHED_MODE)
     except OSError as cause:
         raise CheckpointError(f"no checkpoint can be written in {trial_dir}: {cause}") from cause
     return staging
@@ -229,6 +234,7 @@ def commit(staging: str | os.PathLike[str], trial_dir: str | os.PathLike[str], p
         contents = contents_of(directory)
         for name, leads_to in contents.links.items():
             _settle_link(directory / name, leads_to)
+        _let_others_read(directory, contents)
         if sync:
             _sync_all(directory, contents)
         write_manifest(directory, contents, provenance, sync=sync)
@@ -237,6 +243,15 @@ def commit(staging: str | os.PathLike[str], trial_dir: str | os.PathLike[str], p
     except OSError as cause:
         raise CheckpointError(f"checkpoint {final_path} could not be written: {cause}") from cause
     return final_path
+
+
+def _let_others_read(directory: Path, contents: Contents) -> None:
+    """Give the checkpoint the permissions of the folder it lies in; what the user's code has made writable for others is so no longer."""
+    for name in (*contents.files, *contents.directories):
+        mode = stat.S_IMODE((directory / name).lstat().st_mode)
+        if mode & ~DIRECTORY_MODE:
+            (directory / name).chmod(mode & DIRECTORY_MODE)
+    directory.chmod(stat.S_IMODE(directory.parent.stat().st_mode) & DIRECTORY_MODE)
 
 
 def _settle_link(link: Path, leads_to: str) -> None:
@@ -327,7 +342,8 @@ def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = 
 
     Args:
         trial_dir: The trial's directory; one that is not there holds nothing.
-        recorded: Names of the checkpoint directories that the journal knows; others are orphans and are removed. None keeps them all.
+        recorded: Names of the checkpoint directories that the journal knows; other ones of ours are orphans and are removed. None
+            keeps them all.
 
     Returns:
         The names that were removed.
@@ -341,12 +357,17 @@ def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = 
     except FileNotFoundError:
         return []
     leftovers = [name for name in names if name.startswith(STAGING_PREFIX)]
-    orphans = [] if recorded is None else [name for name in names if name.startswith(CHECKPOINT_PREFIX) and name not in recorded]
+    orphans = [] if recorded is None else [name for name in names if name not in recorded and _is_ours(directory / name)]
     for name in leftovers:
         _remove(directory / name)
     for name in orphans:
         delete(directory / name)
     return leftovers + orphans
+
+
+def _is_ours(path: Path) -> bool:
+    # A directory of the user's may have a similar name, but has no manifest.
+    return _NAME.fullmatch(path.name) is not None and (path / MANIFEST).is_file()
 
 
 def latest_valid(trial_dir: str | os.PathLike[str], candidates: Iterable[CheckpointRecord]) -> CheckpointRecord | None:

@@ -16,6 +16,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, assert_never, final
 
 from tuner.errors import StorageError
@@ -138,6 +139,11 @@ class Journal:
     def last_sequence(self) -> int:
         """Number of the last record that was appended."""
         return self._staged_tail.sequence
+
+    @property
+    def segment_bytes(self) -> int:
+        """Size of the segment that is being written."""
+        return self._segment.size_bytes
 
     @property
     def written_sequence(self) -> int:
@@ -265,8 +271,13 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.close()
+        except StorageError as refusal:
+            if error is None:
+                raise
+            error.add_note(str(refusal))  # what made the user leave counts, not what followed from it
 
     def _new_segment(self, previous: Tail, lines: bytes = b"") -> Segment:
         first = previous.sequence + 1

@@ -8,6 +8,7 @@
       journal/<first sequence>.log segments of checksummed lines
       journal/torn-<segment>-<byte> what a recovery has cut off
       snapshot/<last sequence>.json the newest two
+      objects/<sha256>.npy         large constants of configurations
       <trial_id>/
         params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
         checkpoint_000000/ ...
@@ -19,11 +20,14 @@ import os
 import re
 from pathlib import Path
 
+from tuner.errors import StorageError
+
 DEFAULT_STORAGE_PATH = "~/tuner_results"
 LOCK = "lock"
 DECLARATION = "experiment.json"
 JOURNAL = "journal"
 SNAPSHOT = "snapshot"
+OBJECTS = "objects"
 PARAMS = "params.json"
 RESULTS = "result.json"
 PROGRESS = "progress.csv"
@@ -41,6 +45,9 @@ METADATA = ".metadata.json"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
+_DEVICES = frozenset({"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(10))})
+_TRIAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
 
 def check_name(name: str) -> str:
     """Return the experiment name if it is safe as a directory name.
@@ -50,9 +57,17 @@ def check_name(name: str) -> str:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"name must be 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit, got {name!r}")
+    if name.endswith(".") or name.partition(".")[0].upper() in _DEVICES:
+        raise ValueError(f"name must not end in '.' or be that of a device, got {name!r}; there are file systems that cannot hold it")
     return name
 
 
 def trial_directory(experiment: str | os.PathLike[str], trial_id: str) -> Path:
-    """Return the directory of a trial."""
+    """Return the directory of a trial.
+
+    Raises:
+        StorageError: If the id is none of ours, and might lead out of the experiment.
+    """
+    if not _TRIAL_ID.fullmatch(trial_id):
+        raise StorageError(f"trial_id must be letters, digits, '_' or '-', got {trial_id!r}; the experiment is damaged")
     return Path(experiment) / trial_id

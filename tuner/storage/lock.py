@@ -13,8 +13,10 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import fcntl
+import logging
 import os
 import socket
+import time
 import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -23,13 +25,19 @@ from typing import Final, Self, final
 
 from tuner.errors import ExperimentLocked, StorageError
 
-from . import layout, strict_json
+from . import layout, stealing, strict_json
 from .disk import FILE_MODE
 
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CONTENT_LIMIT_BYTES: Final = 4096
+_STEAL_TIMEOUT_S: Final = 10.0
+_NAME_TIMEOUT_S: Final = 0.5
+"""How long a driver may take, once it has the lock, to write down that it is the owner."""
+
+
+_log = logging.getLogger("tuner")
 
 
 @final
@@ -118,7 +126,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds, or last held, an experiment.
+    """Who holds an experiment, or held it when its machine or process died.
 
     Attributes:
         pid: Process of the driver.
@@ -126,6 +134,7 @@ class Owner:
         boot_id: Which start of that machine, empty where the system does not tell.
         started: When it took the lock, as local time with its offset.
         epoch: How many drivers the experiment has had, this one included; 0 until it is known.
+        ticks: When the process started, as its kernel counts; None where the system does not tell.
     """
 
     pid: int
@@ -133,6 +142,13 @@ class Owner:
     boot_id: str
     started: str
     epoch: int = 0
+    ticks: int | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has surely ended: it was one of this machine and is not there any more."""
+        is_here = (self.host, self.boot_id) == (socket.gethostname(), _boot_id())
+        return is_here and self.ticks is not None and stealing.start_ticks(self.pid) != self.ticks
 
     def __str__(self) -> str:
         """Return process, machine and time in one phrase."""
@@ -145,6 +161,7 @@ class ExperimentLock:
 
     Args:
         experiment: Directory of the experiment; it must exist.
+        steal: Kill a driver of this machine that holds it, be it alive, stopped or hanging, and take its place.
 
     Example:
         >>> import tempfile
@@ -153,8 +170,9 @@ class ExperimentLock:
         True
     """
 
-    def __init__(self, experiment: str | os.PathLike[str]) -> None:
+    def __init__(self, experiment: str | os.PathLike[str], *, steal: bool = False) -> None:
         self._directory = Path(experiment)
+        self._steal = steal
         self._lock = Lock(self._directory / layout.LOCK)
         self._owner: Owner | None = None
 
@@ -169,7 +187,8 @@ class ExperimentLock:
         On a file system without locks this warns and goes on: there, nothing keeps a second driver out.
 
         Raises:
-            ExperimentLocked: If a driver holds it; names its process, machine and time. Also if it is this process.
+            ExperimentLocked: If a driver holds it; names its process, machine and time. Also if it is this process, or if it was to be
+                killed and cannot be.
             StorageError: If the lock file cannot be opened.
         """
         try:
@@ -183,11 +202,32 @@ class ExperimentLock:
             self._owner = _myself()
             return
         if not is_acquired:
-            owner = read_owner(self._directory)
-            raise ExperimentLocked(
-                f"experiment {self._directory} is driven by {owner or 'another process'}; wait for it, end it, or choose another name"
-            )
+            self._evict(self._present_owner())
         self._write(_myself())
+
+    def _present_owner(self) -> Owner | None:
+        """Return who holds the lock; waits a moment for one that has just taken it and not yet written its name."""
+        until_s = time.monotonic() + _NAME_TIMEOUT_S
+        while True:
+            owner = read_owner(self._directory)
+            if (owner and not owner.is_gone) or time.monotonic() > until_s:
+                return owner
+            time.sleep(_NAME_TIMEOUT_S / 50)
+
+    def _evict(self, owner: Owner | None) -> None:
+        held = f"experiment {self._directory} is driven by {owner or 'another process'}"
+        if not self._steal:
+            raise ExperimentLocked(f"{held}; wait for it, end it, or choose another name")
+        if owner is None or owner.ticks is None or not owner.boot_id:
+            raise ExperimentLocked(f"{held}, of which too little is known to kill it; end it yourself")
+        if (owner.host, owner.boot_id) != (socket.gethostname(), _boot_id()):
+            raise ExperimentLocked(f"{held}, on another machine; end it there")
+        if owner.pid == os.getpid():
+            raise ExperimentLocked(f"{held}, which is this process; let it come to its end")
+        stealing.kill(owner.pid, owner.ticks, _STEAL_TIMEOUT_S)
+        if not self._lock.acquire(is_blocking=False):
+            raise ExperimentLocked(f"{held}; that one was killed, but another has been faster")
+        _log.warning("%s was killed, since its experiment %s is taken over", owner, self._directory)
 
     def note_epoch(self, epoch: int) -> None:
         """Write down, for people, which driver of the experiment this is."""
@@ -196,6 +236,9 @@ class ExperimentLock:
 
     def release(self) -> None:
         """Give the lock back; does nothing if it is not held."""
+        if self.is_held:
+            with suppress(OSError, ValueError):  # without a name nobody can be told, or made to kill, the wrong one
+                os.ftruncate(self._lock.descriptor, 0)
         self._owner = None
         self._lock.release()
 
@@ -214,7 +257,7 @@ class ExperimentLock:
 
 
 def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
-    """Return who holds, or last held, the experiment; None where that cannot be read."""
+    """Return who holds the experiment, or held it when its machine or process died; None where that cannot be read."""
     try:
         with (Path(experiment) / layout.LOCK).open("rb") as file:
             return Owner(**strict_json.loads(file.read(_CONTENT_LIMIT_BYTES)))
@@ -223,9 +266,12 @@ def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
 
 
 def _myself() -> Owner:
-    try:
-        boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        boot_id = ""
     started = dt.datetime.now().astimezone().isoformat(timespec="seconds")
-    return Owner(os.getpid(), socket.gethostname(), boot_id, started)
+    return Owner(os.getpid(), socket.gethostname(), _boot_id(), started, ticks=stealing.start_ticks(os.getpid()))
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

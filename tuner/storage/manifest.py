@@ -130,6 +130,8 @@ def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> None:
         CheckpointError: If it is not; names the file and the difference.
     """
     directory = Path(path)
+    if directory.is_symlink():
+        _damaged(directory, "it is a link")
     manifest = read_manifest(directory)
     try:
         for name, entry in manifest.files.items():

@@ -1,7 +1,8 @@
 """How events and decisions are written down in the journal, and read back.
 
 A body is a flat dictionary of JSON values: ``t`` the stamp (seconds of experiment time), ``k`` the kind, then the event's own fields,
-then ``d``, what was decided on it, if anything. Frequent fields have short names: ``id`` trial, ``a`` attempt, ``m`` metrics,
+then ``d``, what was decided on it, if anything; ``on`` says which of the questions that the event raised a decision answers, where it
+was not the first. Frequent fields have short names: ``id`` trial, ``a`` attempt, ``m`` metrics,
 ``c`` checkpoint, ``n`` numbers. The journal puts sequence and epoch in front. Beside events there are *marks*, made by the driver:
 ``open`` and ``close`` frame the life of one driver.
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, assert_never
 
 from schedulers.decisions import Decision, Pause, Reason, Resume, Save, Stop
+from tuner.core.counsel import Advice, StopAll
 from tuner.core.events import (
     CheckpointFailed,
     CheckpointLost,
@@ -21,6 +23,7 @@ from tuner.core.events import (
     Event,
     Outcome,
     ResultReported,
+    ResumeType,
     SearchEnded,
     StopRequested,
     SuggestionPostponed,
@@ -45,18 +48,18 @@ ROUTINE_END: Final = "turn"
 """Field of a record before which a turn ended from which nothing followed but that trials go on: when it ended, in seconds."""
 
 
-def encode(event: Event, stamp: float, decisions: Sequence[Decision] = ()) -> Body:
+def encode(event: Event, stamp: float, advice: Sequence[Advice] = ()) -> Body:
     """Return the record of an event.
 
     Args:
         event: What happened.
         stamp: When, in seconds of experiment time.
-        decisions: What was decided on it.
+        advice: What was decided on it.
     """
     body: Body = {"t": stamp}
     body.update(_fields(event))
-    if decisions:
-        body["d"] = [_decision_fields(decision) for decision in decisions]
+    if advice:
+        body["d"] = [_advice_fields(said) for said in advice]
     return body
 
 
@@ -96,8 +99,8 @@ def _fields(event: Event) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case fo
             return {"k": "checkpoint_lost", "id": trial_id, "index": index, "why": why}
         case StopRequested(rule, is_urgent):
             return {"k": "stop_requested", "rule": rule, "is_urgent": is_urgent}
-        case DriverRestarted(settings, resume_unfinished, resume_errored):
-            resume = {"resume_unfinished": resume_unfinished, "resume_errored": resume_errored}
+        case DriverRestarted(settings, unfinished, errored, finished):
+            resume = {"unfinished": unfinished.value, "errored": errored.value, "finished": finished.value}
             return {"k": "restarted", "settings": settings.as_fields(), **resume}
         case _:
             assert_never(event)
@@ -132,15 +135,23 @@ def _failure_fields(failure: Failure | None) -> Body | None:
     return {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
 
 
-def _decision_fields(decision: Decision) -> Body:
-    fields: Body = {"k": _kind_of(decision), "id": decision.trial_id, "rule": decision.reason.rule, "n": dict(decision.reason.numbers)}
+def _advice_fields(advice: Advice) -> Body:
+    decision = advice.decision
+    fields: Body = {"k": _kind_of(decision)}
+    if not isinstance(decision, StopAll):
+        fields["id"] = decision.trial_id
+    fields |= {"rule": decision.reason.rule, "n": dict(decision.reason.numbers)}
     if isinstance(decision, Stop) and decision.is_complete:
         fields["is_complete"] = True
+    if advice.question:
+        fields["on"] = advice.question
     return fields
 
 
-def _kind_of(decision: Decision) -> str:
+def _kind_of(decision: Decision | StopAll) -> str:
     match decision:
+        case StopAll():
+            return "stop_all"
         case Stop():
             return "stop"
         case Pause():
@@ -153,8 +164,8 @@ def _kind_of(decision: Decision) -> str:
             assert_never(decision)
 
 
-def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[Decision, ...]]:
-    """Return event, stamp and decisions of a record.
+def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[Advice, ...]]:
+    """Return event, stamp and what was decided of a record.
 
     Raises:
         StorageError: If the record is of a kind or shape that this version does not know.
@@ -164,7 +175,7 @@ def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[Decision, ...]]
     if event_of is None:
         raise StorageError(f"record {body.get('q')} is of the unknown kind {kind!r}; it was written by a newer version, which can read it")
     try:
-        return event_of(body), float(body["t"]), tuple(_decision(fields) for fields in body.get("d", ()))
+        return event_of(body), float(body["t"]), tuple(Advice(fields.get("on", 0), _decision(fields)) for fields in body.get("d", ()))
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise StorageError(
             f"record {body.get('q')} of kind {kind!r} is not as this version writes it ({cause!r}); it was written by a newer version"
@@ -195,8 +206,11 @@ def _checkpoint(fields: Mapping[str, Any] | None) -> CheckpointRecord | None:
     return None if fields is None else CheckpointRecord(**fields)
 
 
-def _decision(fields: Mapping[str, Any]) -> Decision:
-    trial_id, reason = fields["id"], Reason(fields["rule"], fields["n"])
+def _decision(fields: Mapping[str, Any]) -> Decision | StopAll:
+    reason = Reason(fields["rule"], fields["n"])
+    if fields["k"] == "stop_all":
+        return StopAll(reason)
+    trial_id = fields["id"]
     match fields["k"]:
         case "stop":
             return Stop(trial_id, reason, fields.get("is_complete", False))
@@ -224,6 +238,9 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "checkpoint_lost": lambda body: CheckpointLost(body["id"], body["index"], body["why"]),
     "stop_requested": lambda body: StopRequested(body["rule"], body["is_urgent"]),
     "restarted": lambda body: DriverRestarted(
-        ExperimentSettings.from_fields(body["settings"]), body["resume_unfinished"], body["resume_errored"]
+        ExperimentSettings.from_fields(body["settings"]),
+        ResumeType(body["unfinished"]),
+        ResumeType(body["errored"]),
+        ResumeType(body["finished"]),
     ),
 }

@@ -22,6 +22,7 @@ from typing import Any, Final
 from tuner.errors import CheckpointError
 
 from .atomic import temporary_sibling
+from .folder import make_folder
 from .layout import MANIFEST
 from .lock import Lock
 from .manifest import verify
@@ -85,7 +86,7 @@ def download(path: str, filesystem: Any, target: Path) -> None:
         raise FileNotFoundError(f"checkpoint {path} does not exist, or is empty")
     local_files = [target / _inner_name(name, root) for name in remote_files]
     for directory in sorted({file.parent for file in local_files}):
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
     found.get(remote_files, [str(file) for file in local_files])
 
 

@@ -18,7 +18,7 @@ from .records import RESULT
 from .recovery import read, verified
 from .segments import body_of
 
-_RESULT_OF: Final = re.compile(rb'\{"q":\d+,"e":\d+,"t":[^,]*,"k":"%b","id":"([^"\\]*)"' % RESULT.encode())
+RESULT_OF: Final = re.compile(rb'\{"q":\d+,"e":\d+,"t":[^,]*,"k":"%b","id":"([^"\\]*)"' % RESULT.encode())
 _OFFSET_BITS: Final = 40
 
 
@@ -53,7 +53,7 @@ class ResultIndex:
         self._places: dict[str, array[int]] = {}
         self._sizes: dict[str, array[int]] = {}
         for (path, offset), body in verified(experiment, 0, LOCAL_DISK):
-            found = _RESULT_OF.match(body)
+            found = RESULT_OF.match(body)
             if found:
                 self._add(found[1].decode(), path, offset, len(body))
 

@@ -135,7 +135,7 @@ class Segment:
     def _write_whole(self, data: bytes) -> None:
         taken = self._disk.write(self._descriptor, data)
         if taken != len(data):
-            raise OSError(errno.ENOSPC, f"only {taken} of {len(data)} bytes were taken")
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}, only {taken} of {len(data)} bytes were taken")
         self.size_bytes += taken
 
     def _cut_back(self) -> None:

@@ -60,12 +60,17 @@ def write(
     Raises:
         StorageError: If it cannot be written; the older ones are untouched then.
     """
+    return write_text(experiment, strict_json.dumps(dict(state), strict_json.opaque), last_sequence, sync=sync, disk=disk)
+
+
+def write_text(experiment: str | os.PathLike[str], state: str, last_sequence: int, *, sync: bool = True, disk: Disk = LOCAL_DISK) -> Path:
+    """Write a snapshot whose state is JSON text already; see `write`."""
     directory = Path(experiment) / layout.SNAPSHOT
     path = directory / f"{last_sequence:020d}.json"
-    body = {"format": FORMAT, "last_sequence": last_sequence, "state": dict(state)}
+    body = f'{{"format":{FORMAT},"last_sequence":{last_sequence},"state":{state}}}'
     try:
         disk.make_directory(directory)
-        atomic.write_text(path, strict_json.seal(body, default=strict_json.opaque), sync=sync, disk=disk)
+        atomic.write_text(path, strict_json.seal_text(body), sync=sync, disk=disk)
         older = _paths(directory, disk)[NUM_KEPT:]
     except OSError as cause:
         raise StorageError(f"no snapshot can be written in {directory}: {cause}") from cause
@@ -144,6 +149,10 @@ class SnapshotClock:
     def is_due(self, now_s: float) -> bool:
         """Return whether a save is due."""
         return now_s >= self.due_s
+
+    def is_affordable(self, now_s: float) -> bool:
+        """Return whether a save would stay within the share, due or not; never where the period is fixed."""
+        return self._fixed_period_s is None and now_s >= self._paid_off_s
 
     def saved(self, started_s: float, ended_s: float) -> None:
         """Take note of a save, due or forced.

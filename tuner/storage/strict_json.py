@@ -3,8 +3,10 @@
 The standard encoder writes ``NaN`` and ``Infinity``, which no strict parser takes; others turn them into ``null`` without a word.
 Here a float that is not finite travels as ``{"$float": "NaN" | "Infinity" | "-Infinity"}`` and comes back as the float it was. What
 JSON cannot hold at all (functions, classes, arrays in a configuration) is refused, or, where the caller passes `opaque`, written as
-``{"$object": "<repr>"}`` and read back as an `Opaque` that says what stood there. A dictionary of the user's that looks like such a tag
-gets one more dollar sign on the way out and loses it on the way in.
+``{"$object": "<repr>"}`` and read back as an `Opaque` that says what stood there, and where it can be had. Tuples become lists, except
+where the caller marks them by `as_tuple`: ``{"$tuple": [...]}``; dictionaries whose keys have to stay what they are, by `as_items`:
+``{"$items": [[key, value], ...]}``. A dictionary of the user's that looks like such a tag gets one more dollar sign on the way out and
+loses it on the way in.
 
 The text is plain ASCII without line breaks, so one value fits on one line of a file whatever strings it holds.
 """
@@ -16,9 +18,10 @@ import hashlib
 import json
 import math
 import numbers
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, final
 
 Default = Callable[[Any], Any]
 """Turns a value that JSON cannot hold into one that it can, or raises TypeError."""
@@ -28,6 +31,9 @@ OBJECT_REPR_LIMIT: Final = 200
 
 _FLOAT: Final = "$float"
 _OBJECT: Final = "$object"
+_TUPLE: Final = "$tuple"
+_ITEMS: Final = "$items"
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -36,36 +42,96 @@ class Opaque:
     """Stands, after reading, where something stood that JSON cannot hold; whoever needs the thing itself has to be given it again.
 
     Attributes:
-        text: Its ``repr``, at most `OBJECT_REPR_LIMIT` characters.
+        text: What it was, in at most `OBJECT_REPR_LIMIT` characters, see `describe`.
+        source: Where in the search space it stood, empty if that is not known: keys, indices, and, for one of several categories or
+            grid values, the number of that one.
+        content: SHA-256 of the file that holds it, empty where it was not stored.
     """
 
     text: str
+    source: tuple[str | int, ...] = ()
+    content: str = ""
+
+
+@final
+class _Tag(dict[str, Any]):
+    """A tag of ours: its one key is written as it stands."""
 
 
 def opaque(value: Any) -> Any:
-    """Return what is written for a value that JSON cannot hold: a NumPy scalar as its number, all else as its ``repr``.
+    """Return what is written for a value that JSON cannot hold: a NumPy scalar as its number, all else as its description.
 
-    Made to be passed to `dumps` as `default`. The ``repr`` is for people; nothing is ever rebuilt from it.
+    Made to be passed to `dumps` as `default`. The description is for people; nothing is ever rebuilt from it.
 
     Example:
         >>> dumps({"loss": len}, default=opaque)
         '{"loss":{"$object":"<built-in function len>"}}'
     """
     if isinstance(value, Opaque):
-        return {_OBJECT: value.text}
+        return _tag_of(value)
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
         return float(value)
-    return {_OBJECT: _describe(value)}
+    return _Tag({_OBJECT: describe(value)})
 
 
-def _describe(value: Any) -> str:
+def _tag_of(value: Opaque) -> _Tag:
+    if not value.source and not value.content:
+        return _Tag({_OBJECT: value.text})
+    where = {"source": list(value.source), "content": value.content}
+    return _Tag({_OBJECT: {"text": value.text, **{name: place for name, place in where.items() if place}}})
+
+
+def as_tuple(items: Sequence[Any]) -> dict[str, Any]:
+    """Return what `dumps` writes so that `loads` returns a tuple of these items.
+
+    Example:
+        >>> loads(dumps(as_tuple([1, 2])))
+        (1, 2)
+    """
+    return _Tag({_TUPLE: list(items)})
+
+
+def as_items(mapping: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return what `dumps` writes so that `loads` returns this dictionary, whose keys need not be strings.
+
+    Example:
+        >>> loads(dumps(as_items({0: "a", None: "b"})))
+        {0: 'a', None: 'b'}
+    """
+    return _Tag({_ITEMS: [[key, value] for key, value in mapping.items()]})
+
+
+def describe(value: Any) -> str:
+    """Return what a value is, the same in every process, in at most `OBJECT_REPR_LIMIT` characters; never raises.
+
+    Example:
+        >>> describe(lambda: 1), describe(b"abc")
+        ('<function <lambda>>', "b'abc'")
+    """
+    return without_addresses(_repr(value))[:OBJECT_REPR_LIMIT]
+
+
+def without_addresses(text: str) -> str:
+    """Return the ``repr`` of something without where it lies in memory, which differs from process to process.
+
+    Example:
+        >>> without_addresses("<function mse at 0x7f12ab>")
+        '<function mse>'
+    """
+    return _ADDRESS.sub("", text)
+
+
+def _repr(value: Any) -> str:
     try:
-        text = repr(value)
+        if isinstance(value, bytes | bytearray | str):
+            return repr(value[:OBJECT_REPR_LIMIT])
+        if getattr(value, "ndim", 0) and isinstance(getattr(value, "shape", None), tuple):
+            return f"{type(value).__name__}(shape={tuple(value.shape)}, dtype={getattr(value, 'dtype', None)})"
+        return repr(value)
     except Exception:  # noqa: BLE001  (a user's __repr__ may raise anything, and a journal must not die of it)
-        text = object.__repr__(value)
-    return text[:OBJECT_REPR_LIMIT]
+        return object.__repr__(value)
 
 
 def dumps(value: Any, default: Default | None = None) -> str:
@@ -114,6 +180,8 @@ def _tag(value: Any, default: Default | None) -> Any:
             return value if math.isfinite(value) else {_FLOAT: _name_of(value)}
         case str() | int() | None:
             return value
+        case _Tag():
+            return _Tag({key: item if key == _OBJECT else _tag(item, default) for key, item in value.items()})
         case dict():
             return {_escaped(key, len(value)): _tag(item, default) for key, item in value.items()}
         case list() | tuple():
@@ -121,8 +189,7 @@ def _tag(value: Any, default: Default | None) -> Any:
         case _ if default is None:
             raise TypeError(f"{value!r} of type {type(value).__name__} is not JSON; convert it, or pass default=opaque")
         case _:
-            substitute = default(value)
-            return substitute if isinstance(substitute, dict) and _OBJECT in substitute else _tag(substitute, default)
+            return _tag(default(value), default)
 
 
 def _escaped(key: Any, num_keys: int) -> Any:
@@ -160,10 +227,8 @@ def _untag(node: dict[str, Any]) -> Any:
     ((key, value),) = node.items()
     if not key.startswith("$"):
         return node
-    if key == _FLOAT:
-        return _float_named(value)
-    if key == _OBJECT:
-        return Opaque(str(value))
+    if tag := _TAGS.get(key):
+        return tag(value)
     return {key[1:]: value} if key.startswith("$$") else node
 
 
@@ -174,17 +239,48 @@ def _float_named(name: Any) -> float:
         raise ValueError(f"{_FLOAT} must be one of {', '.join(_FLOATS)}, got {name!r}") from None
 
 
+def _opaque_from(fields: Any) -> Opaque:
+    if not isinstance(fields, dict):
+        return Opaque(str(fields))
+    return Opaque(str(fields.get("text")), _tuple_of(fields.get("source", [])), str(fields.get("content", "")))
+
+
+def _tuple_of(items: Any) -> tuple[Any, ...]:
+    if not isinstance(items, list):
+        raise ValueError(f"{_TUPLE} must be a list, got {items!r:.80}")  # noqa: TRY004  (of the text, not of an argument)
+    return tuple(items)
+
+
+def _dictionary_of(items: Any) -> dict[Any, Any]:
+    try:
+        return dict(items)
+    except TypeError as cause:
+        raise ValueError(f"{_ITEMS} must be a list of keys with their values, got {items!r:.80}") from cause
+
+
+_TAGS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    _FLOAT: _float_named,
+    _OBJECT: _opaque_from,
+    _TUPLE: _tuple_of,
+    _ITEMS: _dictionary_of,
+}
+
 _decode: Final = json.JSONDecoder(parse_constant=_refuse_constant).decode
 _decode_tagged: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_hook=_untag).decode
 
 _SEAL_START: Final = '{"sha256":"'
 _SEAL_MIDDLE: Final = '","body":'
 _SEAL_END: Final = "}\n"
+_SIGNATURE: Final = "sha256"
 
 
 def seal(value: Any, default: Default | None = None) -> str:
     """Return the value as a JSON text that carries its own SHA-256, so that no changed byte goes unnoticed."""
-    body = dumps(value, default)
+    return seal_text(dumps(value, default))
+
+
+def seal_text(body: str) -> str:
+    """Return a JSON text with its own SHA-256; see `seal`."""
     return f"{_SEAL_START}{hashlib.sha256(body.encode()).hexdigest()}{_SEAL_MIDDLE}{body}{_SEAL_END}"
 
 
@@ -201,3 +297,25 @@ def unseal(text: bytes) -> Any:
     if text[:body_at] != expected or text[-len(_SEAL_END) :] != _SEAL_END.encode():
         raise ValueError("its SHA-256 does not match its content")
     return loads(body)
+
+
+def signed(body: Mapping[str, Any], default: Default | None = None) -> dict[str, Any]:
+    """Return a dictionary of JSON values to which the SHA-256 of all its others is added, for files that people read, too."""
+    text = dumps(dict(body), default)
+    return {**loads(text), _SIGNATURE: hashlib.sha256(text.encode()).hexdigest()}
+
+
+def checked(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was given to `signed`, after it has been read back.
+
+    Raises:
+        ValueError: If anything but the layout of the text has changed.
+
+    Example:
+        >>> checked(signed({"seed": 3}))
+        {'seed': 3}
+    """
+    rest = {key: value for key, value in body.items() if key != _SIGNATURE}
+    if hashlib.sha256(dumps(rest, opaque).encode()).hexdigest() != body.get(_SIGNATURE):
+        raise ValueError("its SHA-256 does not match its content")
+    return rest

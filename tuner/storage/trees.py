@@ -13,6 +13,7 @@ from typing import Final
 from tuner.errors import CheckpointError
 
 from .disk import DIRECTORY_MODE
+from .folder import make_folder
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES: Final = 1 << 20
@@ -95,7 +96,7 @@ def copy_tree(source: Path, target: Path) -> Contents:
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(source)):
         raise ValueError(f"target must lie outside of the directory that is copied, got {target} in {source}")
     contents = contents_of(source)
-    target.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    make_folder(target)
     for name in contents.directories:
         (target / name).mkdir(DIRECTORY_MODE, exist_ok=True)
     for name in contents.files:

@@ -12,6 +12,7 @@ from schedulers.decisions import Decision
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import MemoryRows
 from tuner.config import RunConfig, TuneConfig
+from tuner.core.counsel import Advice, StopAll
 from tuner.core.events import Event, ResultReported
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
@@ -35,12 +36,17 @@ class Entry:
     Attributes:
         event: What happened.
         at_s: When, in virtual seconds since the start.
-        decisions: What the scheduler decided on it.
+        advice: What scheduler and stop criterion said on it.
     """
 
     event: Event
     at_s: float
-    decisions: Sequence[Decision]
+    advice: Sequence[Advice]
+
+    @property
+    def decisions(self) -> Sequence[Decision]:
+        """What they decided about trials."""
+        return tuple(said.decision for said in self.advice if not isinstance(said.decision, StopAll))
 
 
 @final
@@ -54,9 +60,9 @@ class MemoryLog:
     def __init__(self) -> None:
         self.history: list[Entry] = []
 
-    def append(self, event: Event, at_s: float, decisions: Sequence[Decision]) -> None:
+    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
         """Take in an event."""
-        self.history.append(Entry(event, at_s, tuple(decisions)))
+        self.history.append(Entry(event, at_s, tuple(advice)))
 
     def flush(self) -> None:
         """Do nothing: there is nothing to be lost."""
@@ -88,7 +94,7 @@ class Simulation:
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """What the scheduler decided, in order, each with its reason."""
+        """What scheduler and stop criterion decided about trials, in order, each with its reason."""
         return tuple(decision for entry in self.history for decision in entry.decisions)
 
 

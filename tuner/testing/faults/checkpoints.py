@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import final
 
-from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
+from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
 
 
 @dataclass(slots=True)
@@ -84,6 +85,11 @@ class VirtualCheckpoints:
             del self._saved[name]
         else:
             self._saved[name].damage = "it was cut"
+
+    def sweep(self, trials: Iterable[Trial]) -> None:
+        """Delete what no trial counts on, as an opening driver does."""
+        recorded = {(trial.trial_id, checkpoint.directory) for trial in trials for checkpoint in trial.checkpoints}
+        self._saved = {key: saved for key, saved in self._saved.items() if key in recorded}
 
     def intact(self, trial_id: str) -> list[str]:
         """Return the names of a trial's checkpoints that are whole and that nobody has given to be deleted, oldest first."""

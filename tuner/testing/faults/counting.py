@@ -48,6 +48,7 @@ def counted_transitions(seen: Counter[str]) -> Iterator[None]:
 NEVER: Final = frozenset(
     {
         "trial: ERROR revive",  # needs a user who asks for failed trials to be tried again
+        "trial: PAUSED revive",  # needs a user who asks for a trial to begin anew
         "trial: PENDING fail",  # needs a trial that asks for more than there is
         "trial: PAUSED fail",  # needs a machine that has become smaller
         "exit: continue stopped",  # a worker that leaves though nobody asked it to
@@ -76,6 +77,8 @@ RECOVERIES: Final = (
     "killed again before anything was written",
     "opened by a driver that found nothing to do",
     "state compared with its fold",
+    "snapshot taken",
+    "restored from a snapshot",
     "compared with an undisturbed run",
     "interrupted and resumed",
     "disk refused, driver gave up",

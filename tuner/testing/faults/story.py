@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tuner.core.events import DriverRestarted
-from tuner.core.trial import Ending
+from tuner.config import ResumeConfig
 from tuner.errors import DamagedJournal, StorageError
 
 from . import invariants
@@ -20,7 +19,7 @@ from .fate import DriverDied, PluginBroke
 from .invariants import Violation
 from .ledger import Transcript
 from .scenario import Scenario
-from .session import Session
+from .session import Session, is_interrupted
 from .world import JOURNAL, World
 
 _MAX_SESSIONS: Final = 60
@@ -119,10 +118,10 @@ def _live(session: Session, world: World) -> bool:
 def _as_restarted(session: Session, world: World) -> dict[str, Any]:
     """Return the state in which a driver would begin that remembers all that this one has seen."""
     experiment = session.experiment
-    world.seen["interrupted and resumed"] += any(trial.ending is Ending.INTERRUPTED for trial in experiment.trials)
+    world.seen["interrupted and resumed"] += any(map(is_interrupted, experiment.trials))
     world.seen["opened by a driver that found nothing to do"] += session.is_over
     session.scheduler.is_calm = True
-    experiment.handle(DriverRestarted(world.scenario.settings()), _LATE_S)
+    experiment.handle(ResumeConfig().event(world.scenario.settings()), _LATE_S)
     return invariants.portrait(experiment, session.scheduler)
 
 

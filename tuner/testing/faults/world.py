@@ -115,6 +115,11 @@ class World:
         if self.disk.num_failed_syncs == num_failed:
             self.ledger.num_safe = len(self.ledger.acknowledged)
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass while the storage refuses."""
+        self.step()
+        self.now += max(round(seconds / TICK_S), 1)
+
     def begin_session(self) -> None:
         """Let another driver live."""
         self.fate.live_again()

@@ -1,0 +1,119 @@
+"""How long a killed experiment takes to come back, and how much memory that needs, as its journal grows.
+
+Trials are simulated in virtual time, eight at once, with 100 reports each; journal and snapshots are written as in a real run, and the
+driver vanishes before the end without a last snapshot. A fresh process then brings the experiment back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tuner as tune
+from schedulers import ASHAScheduler
+from tuner.accounting import Accountant
+from tuner.directory import read_declaration, write_declaration
+from tuner.driver import Driver
+from tuner.execution.simulated import SimulatedExecutor
+from tuner.journaling import JournalLog
+from tuner.loggers.callback_list import CallbackList
+from tuner.observers import Observers
+from tuner.plan import Plan, make_plan
+from tuner.rebuild import rebuild
+from tuner.run import rare_garbage_collection
+from tuner.snapshots import Snapshots, usable
+from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.configs import ConfigCodec
+from tuner.storage.journal import Journal, recover
+from tuner.storage.objects import ObjectStore
+
+from .figure import Figure
+
+GOALS = {1_000: "1 s", 10_000: "2 s"}
+NUM_REPORTS = 100
+SHARE_DONE = 0.99
+
+
+class Vanished(Exception):
+    """The driver is gone."""
+
+
+def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
+    """Yield a loss that falls towards the configuration's own limit."""
+    for step in range(1, NUM_REPORTS + 1):
+        yield {"loss": config["x"] + 1.0 / step}
+
+
+def plan_for(num_trials: int) -> Plan:
+    """Return the connected plan of the experiment; nothing is stopped early."""
+    scheduler = ASHAScheduler(max_t=NUM_REPORTS, grace_period=NUM_REPORTS)
+    settings = tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, scheduler=scheduler, seed=0)
+    plan = make_plan(curve, {"x": tune.uniform(0.0, 1.0)}, settings, None)
+    plan.connect()
+    return plan
+
+
+def settings_for(plan: Plan) -> Any:
+    """Return what the core has to know."""
+    return plan.settings({"cpu": 8.0})
+
+
+def leave_behind(directory: Path, num_trials: int) -> None:
+    """Run the experiment until its driver vanishes."""
+    plan = plan_for(num_trials)
+    write_declaration(plan, settings_for(plan), directory)
+    state = rebuild(plan, directory, settings_for(plan), None, ConfigCodec(plan.space, ObjectStore(directory))).state
+    executor = SimulatedExecutor(curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"])
+    turns = itertools.count()
+    callbacks, accountant = CallbackList([]), Accountant()
+    with Journal(directory) as journal, CheckpointCleaner(journal) as cleaner:
+        log = JournalLog(journal, cleaner, accountant)
+        snapshots = Snapshots(directory, plan, state, callbacks, log, accountant)
+        observers = Observers(state.proposer, callbacks, state.experiment.trials, directory, "loss")
+
+        def at_rest(elapsed_s: float) -> None:
+            snapshots.at_rest(elapsed_s)
+            if next(turns) > num_trials * NUM_REPORTS * SHARE_DONE:
+                raise Vanished
+
+        driver = Driver(state.experiment, executor, log, state.proposer, observers, lambda *_: None, at_rest=at_rest)
+        try:
+            with rare_garbage_collection():
+                driver.run()
+        except Vanished:
+            pass
+    print(json.dumps({"share": accountant.report().share, "pause_s": accountant.report().longest_pause_s}), file=sys.stderr)
+
+
+def come_back(directory: Path, num_trials: int) -> None:
+    """Bring the experiment back, and print how long that took and how much memory this process has needed."""
+    plan = plan_for(num_trials)
+    start = time.perf_counter()
+    snapshot = usable(plan, directory)
+    recover(directory, snapshot.last_sequence if snapshot else 0)
+    read_declaration(directory)
+    rebuilt = rebuild(plan, directory, settings_for(plan), snapshot, ConfigCodec(plan.space, ObjectStore(directory)))
+    took_s = time.perf_counter() - start
+    assert len(rebuilt.state.experiment.trials) > num_trials * SHARE_DONE * 0.9  # noqa: S101  (what is measured has happened)
+    print(json.dumps([took_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        come_back(Path(sys.argv[1]), int(sys.argv[2]))
+        sys.exit()
+    for size, goal in GOALS.items():
+        with tempfile.TemporaryDirectory() as storage:
+            leave_behind(Path(storage), size)
+            command = [sys.executable, "-m", "benchmarks.restore_time", storage, str(size)]
+            took_s, memory_mib = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: S603  (our own module)
+        Figure(f"restore, {size:,} trials with {NUM_REPORTS} results each", took_s, "s", goal).print()
+        Figure(f"restore, {size:,} trials: memory", memory_mib, "MiB", "300 MiB").print()

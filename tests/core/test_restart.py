@@ -1,0 +1,125 @@
+"""What a restarted driver does with trials that were unfinished, failed or over."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from schedulers.decisions import Pause, Reason
+from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, starts
+from tuner.core.commands import DeleteCheckpoint, StartWorker
+from tuner.core.events import DriverRestarted, Outcome, ResumeType, StopRequested, WorkerStarted
+from tuner.core.trial import CheckpointRecord, Ending, Status
+
+FIRST = CheckpointRecord(0, 1)
+
+
+@pytest.fixture
+def restart():
+    """Return a function that lets another driver take over."""
+
+    def take_over(talk, settings=None, **treatments):
+        return talk.say(DriverRestarted(settings or talk.experiment.settings, **treatments))
+
+    return take_over
+
+
+@pytest.fixture
+def failed():
+    """Return a conversation in which a trial has failed after its first checkpoint."""
+    talk = Conversation(max_trials=1, metric="loss", mode="min")
+    talk.begin(1)
+    talk.report("t00000", 1, FIRST, loss=0.5)
+    talk.exit("t00000", Outcome.FAILED, BOOM)
+    assert talk.trial("t00000").status is Status.ERROR
+    return talk
+
+
+def test_a_failed_trial_that_begins_anew_starts_without_a_checkpoint_under_the_next_numbers(failed, restart):
+    commands = restart(failed, errored=ResumeType.RESTART)
+    [start] = [command for command in commands if isinstance(command, StartWorker)]
+    assert (start.trial_id, start.attempt, start.checkpoint, start.next_checkpoint) == ("t00000", 2, None, 1)
+    assert DeleteCheckpoint("t00000", FIRST) in commands
+
+
+def test_what_a_trial_had_come_to_before_it_began_anew_counts_no_longer(failed, restart):
+    restart(failed, errored=ResumeType.RESTART)
+    trial = failed.trial("t00000")
+    assert (trial.checkpoints, trial.last_result, trial.summary, trial.iteration) == ([], {}, {}, 0)
+    assert (trial.num_failures, trial.superseded_attempt, trial.resumed_iteration) == (0, 1, 0)
+    assert failed.experiment.best.trial is None
+
+
+def test_a_failed_trial_that_goes_on_keeps_its_checkpoint_and_its_results(failed, restart):
+    [start] = [command for command in restart(failed, errored=ResumeType.RESUME) if isinstance(command, StartWorker)]
+    trial = failed.trial("t00000")
+    assert (start.checkpoint, trial.superseded_attempt, trial.last_result["loss"]) == (FIRST, 0, 0.5)
+    assert failed.experiment.best.trial is trial
+
+
+def test_a_running_trial_that_begins_anew_is_started_once_without_its_checkpoint(restart):
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    talk.report("t00000", 1, FIRST)
+    [start] = [command for command in restart(talk, unfinished=ResumeType.RESTART) if isinstance(command, StartWorker)]
+    assert (start.attempt, start.checkpoint) == (2, None)
+    talk.say(WorkerStarted("t00000", 2, pid=1))
+    talk.report("t00000", 1)
+    assert talk.trial("t00000").iteration == 1
+
+
+def test_a_paused_trial_that_begins_anew_waits_for_no_scheduler(restart):
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", Reason("test"))]}), max_trials=2, max_concurrent=1)
+    talk.begin(1)
+    talk.report("t00000", 1, FIRST)
+    talk.exit("t00000", Outcome.STOPPED)
+    assert talk.trial("t00000").status is Status.PAUSED
+    assert starts(restart(talk, unfinished=ResumeType.RESTART)) == [("t00000", 2)]
+    assert not talk.experiment.roster.paused
+
+
+def test_a_trial_that_has_not_been_started_yet_does_so_once(restart):
+    talk = Conversation(capacity={"cpu": 1.0}, max_trials=2, default_request={"cpu": 0.5})
+    talk.begin(2)
+    assert talk.trial("t00001").status is Status.PENDING
+    assert starts(restart(talk, unfinished=ResumeType.RESTART)) == [("t00001", 1)]
+    assert starts(talk.exit("t00001", Outcome.COMPLETED)) == [("t00000", 2)]
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert talk.experiment.is_finished
+
+
+@pytest.mark.parametrize(("treatment", "checkpoint"), [(ResumeType.RESUME, FIRST), (ResumeType.RESTART, None)])
+def test_a_trial_that_was_over_is_taken_up_where_that_is_asked_for(restart, treatment, checkpoint):
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    talk.report("t00000", 1, FIRST)
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert starts(restart(talk)) == []
+    [start] = [command for command in restart(talk, finished=treatment) if isinstance(command, StartWorker)]
+    assert start.checkpoint == checkpoint
+    assert talk.trial("t00000").ending is None
+
+
+def test_an_interrupted_trial_counts_as_unfinished(restart):
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    talk.say(StopRequested("signal.SIGINT"))
+    talk.report("t00000", 1)
+    talk.exit("t00000", Outcome.STOPPED)
+    assert starts(restart(talk, unfinished=ResumeType.SKIP, finished=ResumeType.RESTART)) == []
+    assert starts(restart(talk)) == [("t00000", 2)]
+
+
+def test_trials_whose_time_was_over_go_on_when_there_is_more_of_it(restart):
+    talk = Conversation(max_trials=1, time_budget_s=60.0)
+    talk.begin(1)
+    talk.report("t00000", 1, FIRST)
+    talk.say(after_s=61.0)
+    talk.report("t00000", 2)
+    talk.exit("t00000", Outcome.STOPPED)
+    assert (talk.trial("t00000").ending, talk.experiment.is_finished) == (Ending.INTERRUPTED, True)
+    assert starts(restart(talk)) == []
+    assert talk.experiment.is_finished
+    more = dataclasses.replace(talk.experiment.settings, time_budget_s=120.0)
+    assert starts(restart(talk, more)) == [("t00000", 2)]

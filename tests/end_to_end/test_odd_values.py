@@ -1,0 +1,178 @@
+"""Whatever is reported, the experiment goes on, and every file says what the table of `tuner.execution.values` promises."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from schedulers import ASHAScheduler
+from searchers import ConcurrencyLimiter, OptunaSearch
+from searchers.variant_generator import BasicVariantGenerator
+
+SCRIPT = Path(__file__).parent / "scripts" / "odd_values.py"
+ROOT = SCRIPT.parents[3]
+
+
+def strict(text):
+    return json.loads(text, parse_constant=lambda literal: pytest.fail(f"{literal} is not strict JSON"))
+
+
+def json_documents(directory):
+    """Yield every JSON value in every file of an experiment."""
+    for path in Path(directory).rglob("*"):
+        if path.suffix == ".log":
+            yield from (strict(line.split(b" ", 1)[1]) for line in path.read_bytes().splitlines())
+        elif path.name == "result.json":
+            yield from map(strict, path.read_bytes().splitlines())
+        elif path.suffix == ".json" or path.name == "lock":
+            yield strict(path.read_bytes())
+
+
+EXPECTED = {
+    "python": {"int": 1, "float": 0.5, "bool": True, "text": "ü", "none": None, "list": [1, [2.5, None]], "dict": {"deep": {"er": 1}}},
+    "not_finite": {"nan": "NaN", "inf": "Infinity", "minus": "-Infinity", "tensor": "NaN"},
+    "scalars": {"f32": 0.5, "i8": -3, "bool": True, "0d": 2.5, "one": 7},
+    "torch": {"grad": 6.0, "one": 3, "bf16": 1.0, "few": [0.0, 1.0, 2.0]},
+    "arrays": {
+        "few": [[0, 1], [2, 3]],
+        "many": {"shape": [65], "dtype": "float64", "min": 0.0, "max": 64.0},
+        "tensor": {"shape": [4, 25], "dtype": "torch.int64", "min": 0, "max": 99},
+    },
+    "others": {
+        "set": "{1}",
+        "bytes": ("b'" + "b" * 500)[:199] + "…",
+        "complex": "1j",
+        "object": "<Silent without a repr>",
+        "big": str(2**63),
+        "bigger": ("-1" + "0" * 400)[:199] + "…",
+    },
+    "keys": {"1": 1, "(2, 3)": 2, "None": 3, "0.5": 4},
+}
+WARNED = ["arrays/many", "arrays/tensor", *(f"others/{name}" for name in ("big", "bigger", "bytes", "complex", "lambda", "object", "set"))]
+
+
+@pytest.mark.parametrize("executor", ["process", "inline"])
+def test_every_kind_of_value_becomes_what_the_table_says(tmp_path, executor):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path, executor], env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = strict(done.stdout)
+    assert told["status"] == "TERMINATED"
+    assert told["num_rows"] == 2 * len(EXPECTED) + 1
+    assert told["warned"] == WARNED  # once for each name, though each was reported twice
+    assert told["restored_alike"]
+    assert told["has_torch"] == (executor == "inline")
+    rows = list(map(strict, (tmp_path / "exp" / "t00000" / "result.json").read_bytes().splitlines()))
+    for row, (name, expected) in zip(rows, [*EXPECTED.items()] * 2, strict=False):
+        assert name in row
+        assert row[name].pop("lambda", "<function values.<locals>.<lambda> at 0x").startswith("<function values.<locals>.<lambda> at 0x")
+        assert row[name] == expected
+    assert len(list(json_documents(tmp_path))) > len(rows)
+
+
+REFUSED = {
+    "not a dictionary": ([("loss", 1)], "TypeError: metrics must be a dictionary, got list"),
+    "a number": (0.5, "TypeError: metrics must be a dictionary, got float"),
+    "keys that collide": ({1: 0, "1": 0}, "ValueError: the names 1 and '1' both become '1'"),
+    "names that collide": ({"a/b": 1, "a": {"b": 2}}, "ValueError: 'a/b' and {'a': {'b'}} both become 'a/b'"),
+    "too many names": ({f"k{number}": 0 for number in range(1001)}, "ValueError: a result may hold at most 1000 names, got 1001"),
+    "too many bytes": ({"text": "x" * 2**20}, "ValueError: a result may take at most 1048576 bytes as JSON"),
+    "too many numbers": ({"list": list(range(2**20))}, "more than fit into a result"),
+    **{
+        name: ({name: 1}, f"ValueError: '{name}' is filled in by the engine")
+        for name in ("trial_id", "training_iteration", "time_total_s", "config")
+    },
+}
+
+
+@pytest.mark.parametrize("executor", ["process", "inline"])
+def test_what_cannot_be_reported_fails_its_trial_alone_and_says_why(fit, tmp_path, executor):
+    def train(config):
+        tune.report({"loss": 1.0})
+        if config["what"] is not None:
+            tune.report(REFUSED[config["what"]][0])
+        tune.report({"loss": 2.0})
+
+    grid = fit(train, {"what": tune.grid_search([None, *REFUSED, None])}, executor=executor)
+    assert [str(result.status) for result in grid] == ["TERMINATED", *["ERROR"] * len(REFUSED), "TERMINATED"]
+    for result, (_, message) in zip(list(grid)[1:-1], REFUSED.values(), strict=True):
+        assert message in str(result.error)
+        assert len(result.metrics_dataframe) == 1
+    assert len(list(json_documents(tmp_path))) > 2 * len(grid)
+
+
+def test_what_is_reported_after_the_end_is_refused_there_and_harms_nobody(fit):
+    answers = []
+
+    def train(config):
+        def late():
+            over.wait(30)
+            try:
+                tune.report({"loss": 9.0})
+            except RuntimeError as refusal:
+                answers.append(str(refusal))
+
+        tune.report({"loss": 1.0})
+        threads.append(threading.Thread(target=late))
+        threads[-1].start()
+
+    over, threads = threading.Event(), []
+    (result,) = fit(train, executor="inline")
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert answers == ["trial t00000 is over, nothing can be reported any more; join threads before returning"]
+    assert len(result.metrics_dataframe) == 1
+
+
+ODD = [None, "0.5", "", [1.0], {"a": 1}, True, math.nan, math.inf, -math.inf, 10**400, {1}, b"1", 1e308, -1, 0]
+
+
+@pytest.mark.parametrize("search", [BasicVariantGenerator, OptunaSearch, lambda: ConcurrencyLimiter(OptunaSearch(), 2)])
+@pytest.mark.parametrize("schedule", [lambda: None, lambda: ASHAScheduler(max_t=50, brackets=2), lambda: ASHAScheduler("time", max_t=50)])
+@pytest.mark.parametrize("stop", [None, {"loss": 1e9, "time": "< -1e9"}])
+@pytest.mark.filterwarnings("ignore:the reported value")
+def test_an_odd_objective_or_time_is_kept_and_ends_nothing(fit, tmp_path, schedule, search, stop):
+    """Whatever stands where a number should: the row is kept, and nobody who judges by it falls over."""
+
+    def train(config):
+        for number, odd in enumerate(ODD):
+            tune.report({"loss": odd, "time": ODD[number - config["n"]], "step": number})
+        for time in (5, 4, 4, 4):  # falls, and repeats itself
+            tune.report({"loss": 1.0, "time": time})
+        tune.report({})
+        tune.report({"other": 1})
+
+    settings = {"metric": "loss", "mode": "min", "scheduler": schedule(), "search_alg": search(), "num_samples": 6, "seed": 1}
+    checkpoints = tune.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="loss")
+    grid = fit(train, {"n": tune.randint(0, 9)}, tune=settings, stop=stop, executor="inline", checkpoint_config=checkpoints)
+    assert (len(grid), grid.num_errors) == (6, 0)
+    for result in grid:
+        steps = [step for step in result.metrics_dataframe["step"].tolist() if not math.isnan(step)]
+        assert steps == list(range(len(steps)))
+    if settings["scheduler"] is None and stop is None:
+        assert {len(result.metrics_dataframe) for result in grid} == {len(ODD) + 6}
+        assert grid.get_best_result(scope="all").trial_id == "t00000"  # no infinity is the best
+    assert len(list(json_documents(tmp_path))) > 6
+
+
+@pytest.mark.parametrize("schedule", [lambda: None, lambda: ASHAScheduler(max_t=5)])
+def test_trials_that_never_report_or_never_the_metric_end_like_others(fit, caplog, schedule):
+    def train(config):
+        for _ in range(config["reports"]):
+            tune.report({} if config["reports"] == 2 else {"loss": None})
+
+    space = {"reports": tune.grid_search([0, 2, 3])}
+    settings = {"metric": "loss", "mode": "min", "scheduler": schedule(), "search_alg": BasicVariantGenerator()}
+    grid = fit(train, space, tune=settings, executor="inline")
+    assert [str(result.status) for result in grid] == ["TERMINATED"] * 3
+    assert [len(result.metrics_dataframe) for result in grid] == [0, 2, 3]
+    assert caplog.text.count("reported no metric 'loss'") == 1

@@ -1,0 +1,103 @@
+"""Whichever call to the disk fails, first, second, ... until none is left: the experiment ends rightly, or a restore ends it so."""
+
+import errno
+import math
+import warnings
+
+import pytest
+
+from tuner.analysis.rows import JournalRows
+from tuner.errors import StorageError
+from tuner.storage.journal import read
+
+CODES = {"full": errno.ENOSPC, "failing": errno.EIO, "read-only": errno.EROFS}
+EXPECTED = {"t00000": [1.0 / epoch for epoch in (1, 2, 3, 4)], "t00001": [2.0 / epoch for epoch in (1, 2, 3, 4)]}
+MAX_CALLS = 300
+
+
+def check_nothing_acknowledged_is_lost(short):
+    if not short.acknowledged:
+        return
+    rows = JournalRows(short.directory)
+    known = {(trial_id, row["training_iteration"]) for trial_id in EXPECTED for row in rows.of(trial_id)}
+    assert short.acknowledged <= known
+
+
+def check_it_ended_rightly(short, grid):
+    assert {result.trial_id: list(result.metrics_dataframe["loss"]) for result in grid} == EXPECTED
+    assert grid.num_errors == 0
+    sequence = [record["q"] for record in read(short.directory)]
+    assert sequence == list(range(1, len(sequence) + 1))
+
+
+def attempt(run):
+    """Run an experiment; return its results, None where the storage has not let it come to an end and the error says so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            return run()
+        except StorageError:
+            return None
+
+
+def finish(short):
+    """Bring an experiment to its end on a disk that has recovered."""
+    is_there = (short.directory / "experiment.json").exists()
+    assert is_there or not short.acknowledged
+    assert is_there or not short.directory.exists(), "an experiment that never began has left something behind"
+    grid = attempt(short.restore if is_there else short.fit)
+    assert grid is not None
+    check_it_ended_rightly(short, grid)
+
+
+ONCE, A_WHILE, FOR_EVER = 0.0, 3.5, math.inf
+"""For how many seconds of waiting a fault lasts; for space trials would wait for ever."""
+TROUBLES = [("full", ONCE), ("full", A_WHILE), *((kind, for_s) for kind in ("failing", "read-only") for for_s in (ONCE, A_WHILE, FOR_EVER))]
+CASES = [("strict", *trouble) for trouble in TROUBLES] + [("process", kind, ONCE) for kind in CODES] + [("group", "failing", FOR_EVER)]
+
+
+@pytest.mark.parametrize(("durability", "kind", "for_s"), CASES)
+def test_whichever_call_fails_nothing_acknowledged_is_lost_and_nothing_is_double(short, sabotage, durability, kind, for_s):
+    for first in range(1, MAX_CALLS):
+        experiment = short(first, durability=durability)
+        sabotage.fail(first, CODES[kind], for_s=for_s)
+        grid = attempt(experiment.fit)
+        was_hit = sabotage.num_faults > 0
+        sabotage.heal()
+        check_nothing_acknowledged_is_lost(experiment)
+        if grid is None:
+            finish(experiment)
+        else:
+            check_it_ended_rightly(experiment, grid)
+        if not was_hit:
+            assert first > 20
+            return
+    pytest.fail("the fault fired for ever")
+
+
+def interrupted(short, sabotage, first):
+    """Return an experiment whose storage failed for good at a call in its middle."""
+    sabotage.fail(first, errno.EIO, for_s=math.inf)
+    assert attempt(short.fit) is None
+    sabotage.heal()
+    return short
+
+
+@pytest.mark.parametrize(("kind", "for_s"), [("full", ONCE), ("failing", FOR_EVER), ("read-only", ONCE)])
+@pytest.mark.parametrize("first", [25, 38])
+def test_a_fault_while_a_fault_is_mended_changes_nothing_of_that(short, sabotage, first, kind, for_s):
+    for second in range(1, MAX_CALLS):
+        experiment = interrupted(short(second), sabotage, first)
+        assert experiment.acknowledged
+        sabotage.fail(second, CODES[kind], for_s=for_s)
+        grid = attempt(experiment.restore)
+        was_hit = sabotage.num_faults > 0
+        sabotage.heal()
+        check_nothing_acknowledged_is_lost(experiment)
+        if grid is None:
+            finish(experiment)
+        else:
+            check_it_ended_rightly(experiment, grid)
+        if not was_hit:
+            return
+    pytest.fail("the fault fired for ever")

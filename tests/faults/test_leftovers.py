@@ -1,0 +1,63 @@
+"""After a restore nothing lies about that died unfinished, and the driver's end stands in the journal."""
+
+import pytest
+
+import tuner as tune
+from tuner.errors import StorageError
+from tuner.storage import layout, records
+from tuner.storage.checkpoints import Provenance, commit_from, stage
+from tuner.storage.journal import read
+
+
+@pytest.fixture
+def ended(short):
+    experiment = short("ended")
+    experiment.fit()
+    return experiment
+
+
+def test_a_restore_sweeps_what_is_unfinished_and_what_was_never_recorded(ended, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    trial_dir = ended.directory / "t00000"
+    stage(trial_dir, 7, 2)
+    orphan = commit_from(source, trial_dir, Provenance("t00000", 2, 7, 9))
+    (ended.directory / layout.JOURNAL / f"{layout.STAGING_PREFIX}1.log-5").touch()
+    ended.restore()
+    assert not orphan.exists()
+    assert list(ended.directory.rglob(f"{layout.STAGING_PREFIX}*")) == []
+    assert sorted(path.name for path in trial_dir.glob("checkpoint_*")) == ["checkpoint_000000", "checkpoint_000001"]
+
+
+def test_a_salvage_keeps_checkpoints_that_the_journal_may_have_lost(ended, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    orphan = commit_from(source, ended.directory / "t00000", Provenance("t00000", 2, 7, 9))
+    ended.restore(salvage=True)
+    assert orphan.exists()
+
+
+def test_results_can_be_looked_at_without_sweeping_anything(ended):
+    staging = stage(ended.directory / "t00000", 7, 2)
+    tune.Tuner.restore(ended.directory, ended.train, **ended.given()).get_results()
+    assert staging.exists()
+
+
+def test_each_driver_that_came_to_its_end_says_so_in_the_journal(ended):
+    ended.restore()
+    closed = [record["e"] for record in read(ended.directory) if record["k"] == records.CLOSE]
+    assert closed == [1, 2]
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), ("60", TypeError), (True, TypeError), (float("nan"), ValueError)])
+def test_the_patience_with_storage_is_a_number_of_seconds(wrong, error):
+    with pytest.raises(error, match="storage_retry_s must be"):
+        tune.RunConfig(storage_retry_s=wrong)
+
+
+def test_what_closing_finds_out_does_not_hide_why_the_driver_left(short, sabotage):
+    experiment = short("failing", storage_retry_s=0.0)
+    sabotage.fail(30, 5, for_s=1e9)
+    with pytest.raises(StorageError, match="given up after 0 s") as refusal:
+        experiment.fit()
+    assert any("Tuner.restore(" in note for note in refusal.value.__notes__)

@@ -1,0 +1,201 @@
+"""Whole experiments in processes of their own, on storage that is full, read-only, or comes back."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from tuner.analysis.rows import JournalRows
+from tuner.errors import StorageError
+
+SCRIPT = Path(__file__).with_name("script.py")
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """Return a function that mounts a small file system."""
+    mounted = []
+
+    def small(name, options):
+        path = tmp_path / name
+        path.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"a file system of its own cannot be mounted here: {done.stderr.strip()}")
+        mounted.append(path)
+        return path
+
+    yield small
+    for path in mounted:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+class Driver:
+    """A driver's process and what it has said so far."""
+
+    def __init__(self, how, storage, ledger, retry_s=60):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, SCRIPT, how, storage, ledger, str(retry_s)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        self.errors = []
+        self._listener = threading.Thread(target=lambda: self.errors.extend(iter(self.process.stderr.readline, "")), daemon=True)
+        self._listener.start()
+
+    def wait_for(self, is_true):
+        until_s = time.monotonic() + PATIENCE_S
+        while not is_true():
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < until_s, self.said
+            time.sleep(0.02)
+
+    @property
+    def said(self):
+        return "".join(self.errors)
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self):
+        """Return what it prints, once it has ended."""
+        out = self.process.stdout.read()
+        self.process.wait(PATIENCE_S)
+        self._listener.join(PATIENCE_S)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return out
+
+
+@pytest.fixture
+def start():
+    """Return a function that starts a driver, which does not outlive the test."""
+    drivers = []
+
+    def new(*arguments, **options):
+        drivers.append(Driver(*arguments, **options))
+        return drivers[-1]
+
+    yield new
+    for driver in drivers:
+        if driver.process.poll() is None:
+            driver.kill()
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    path = tmp_path / "ledger"
+    path.touch()
+    return path
+
+
+def acknowledged(ledger):
+    return [tuple(line.split()) for line in ledger.read_text().splitlines()]
+
+
+def journaled(directory):
+    rows = JournalRows(directory)
+    return {(trial_id, str(row["training_iteration"])) for trial_id in ("t00000", "t00001") for row in rows.of(trial_id)}
+
+
+def fill(path):
+    """Take all the space that is left, to the last byte."""
+    with (path / "filler").open("wb", buffering=0) as filler:
+        for size in (1 << 16, 1 << 12, 1):
+            try:
+                while True:
+                    filler.write(bytes(size))
+            except OSError:
+                continue
+
+
+def logs_of(directory):
+    return [len(path.read_text().splitlines()) for path in sorted(directory.glob("t0*/result.json"))]
+
+
+def test_trials_wait_while_the_disk_is_full_and_go_on_when_there_is_space(start, mount, ledger):
+    storage = mount("small", "size=4m")
+    driver = start("new", storage, ledger)
+    driver.wait_for(lambda: len(acknowledged(ledger)) > 10)
+    fill(storage)
+    driver.wait_for(lambda: "cannot be written" in driver.said)
+    standing = len(acknowledged(ledger))
+    driver.wait_for(lambda: len(acknowledged(ledger)) == standing)
+    assert standing < 80
+    (storage / "filler").unlink()
+    assert driver.end() == "40 40 0\n", driver.said
+    assert driver.process.returncode == 0
+    assert len(re.findall(r"journal \S+\.log cannot be written: .*No space left on device", driver.said)) == 1
+    assert Counter(acknowledged(ledger)) == Counter(journaled(storage / "exp"))
+    assert logs_of(storage / "exp") == [40, 40]
+
+
+@pytest.mark.parametrize("num_signals", [1, 2])
+def test_a_driver_that_waits_for_space_still_obeys(start, mount, ledger, num_signals):
+    storage = mount("small", "size=4m")
+    driver = start("new", storage, ledger)
+    driver.wait_for(lambda: len(acknowledged(ledger)) > 10)
+    fill(storage)
+    driver.wait_for(lambda: "cannot be written" in driver.said)
+    for _ in range(num_signals):
+        driver.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    assert driver.end() == ""
+    assert driver.process.returncode not in (0, -signal.SIGINT)
+    check_restorable(start, driver, storage, ledger, (storage / "filler").unlink)
+
+
+def check_restorable(start, driver, storage, ledger, mend):
+    assert "Tuner.restore(" in driver.said
+    assert set(acknowledged(ledger)) <= journaled(storage / "exp")
+    mend()
+    again = start("restore", storage, ledger)
+    assert again.end() == "40 40 0\n", again.said
+    assert logs_of(storage / "exp") == [40, 40]
+
+
+def test_storage_that_stays_read_only_ends_the_experiment_with_an_error_and_nothing_lost(start, tmp_path, ledger):
+    driver = start("new", tmp_path, ledger, retry_s=1)
+    driver.wait_for(lambda: len(acknowledged(ledger)) > 10)
+    flag = ledger.with_name("read-only")
+    flag.touch()
+    assert driver.end() == ""
+    assert driver.process.returncode == 1
+    assert re.search(r"StorageError: journal \S+\.log cannot be written: .*Read-only file system.*given up after 1 s", driver.said)
+    check_restorable(start, driver, tmp_path, ledger, flag.unlink)
+
+
+def test_storage_that_is_read_only_for_a_moment_costs_nothing(start, tmp_path, ledger):
+    driver = start("new", tmp_path, ledger)
+    driver.wait_for(lambda: len(acknowledged(ledger)) > 10)
+    flag = ledger.with_name("read-only")
+    flag.touch()
+    driver.wait_for(lambda: "cannot be written" in driver.said)
+    flag.unlink()
+    assert driver.end() == "40 40 0\n", driver.said
+    assert Counter(acknowledged(ledger)) == Counter(journaled(tmp_path / "exp"))
+
+
+def never(config):
+    raise AssertionError("a trial has run")
+
+
+@pytest.mark.parametrize("name", ["exp", None])
+@pytest.mark.parametrize("options", ["ro,size=1m", "size=16k"])
+def test_where_nothing_can_be_written_nothing_is_begun_and_nothing_left(mount, options, name):
+    storage = mount("useless", options)
+    if "ro" not in options:
+        fill(storage)
+    before = sorted(storage.iterdir())
+    with pytest.raises(StorageError, match=re.escape(str(storage))):
+        tune.Tuner(never, run_config=tune.RunConfig(storage_path=storage, name=name, verbose=0)).fit()
+    assert sorted(storage.iterdir()) == before

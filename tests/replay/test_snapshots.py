@@ -1,0 +1,199 @@
+"""From any snapshot and the journal behind it the experiment comes back as from the whole journal, and goes on alike."""
+
+import dataclasses
+import json
+import logging
+import re
+
+import pytest
+
+import tuner as tune
+from schedulers import ASHAScheduler, FIFOScheduler
+from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
+from tuner.core.memory import trial_fields
+from tuner.core.settings import ExperimentSettings
+from tuner.directory import read_declaration
+from tuner.plan import make_plan, with_seed
+from tuner.rebuild import rebuild
+from tuner.snapshots import fixed_period_s, usable
+from tuner.storage import snapshot as storage
+from tuner.storage import strict_json
+from tuner.storage.configs import ConfigCodec
+from tuner.storage.objects import ObjectStore
+
+SPACE = {"x": tune.uniform(0.0, 1.0), "layers": tune.choice([1, 2, 3])}
+
+
+def learn(config):
+    for step in range(1, 10):
+        if config["x"] < 0.2 and step == 4:
+            raise RuntimeError("it diverged")
+        tune.report({"loss": config["x"] + config["layers"] / step, "val": {"loss": float("nan") if step == 2 else 1.0 / step}})
+
+
+def plateau(trial_id, result):
+    return result["loss"] < 0.4
+
+
+PARTS = {
+    "asha, optuna": (lambda: ASHAScheduler(max_t=9, reduction_factor=2), OptunaSearch, lambda: None),
+    "asha, limited": (lambda: ASHAScheduler(max_t=9), lambda: ConcurrencyLimiter(BasicVariantGenerator(), 2), lambda: plateau),
+    "fifo, random": (FIFOScheduler, BasicVariantGenerator, lambda: tune.stopper.TrialPlateauStopper("loss", num_results=3, std=0.2)),
+}
+
+
+@pytest.fixture(params=PARTS)
+def arguments(request, tmp_path):
+    """Return a function that returns new arguments for the same experiment."""
+    scheduler, searcher, stop = PARTS[request.param]
+
+    def make(num_samples=8):
+        tune_config = tune.TuneConfig(
+            metric="loss", mode="min", num_samples=num_samples, seed=3, scheduler=scheduler(), search_alg=searcher()
+        )
+        failure = tune.FailureConfig(max_failures=1)
+        run_config = tune.RunConfig(
+            name="e", storage_path=tmp_path, executor="inline", verbose=0, durability="process", stop=stop(), failure_config=failure
+        )
+        return {"param_space": SPACE, "tune_config": tune_config, "run_config": run_config}
+
+    return make
+
+
+def rebuilt(arguments, directory, snapshot):
+    declaration = read_declaration(directory)
+    plan = with_seed(make_plan(learn, *arguments().values()), declaration["seed"])
+    plan.connect()
+    settings = ExperimentSettings.from_fields(declaration["settings"])
+    return rebuild(plan, directory, settings, snapshot, ConfigCodec(plan.space, ObjectStore(directory)))
+
+
+def portrait(rebuilt):
+    trials = [trial_fields(trial) for trial in rebuilt.state.experiment.trials]
+    paths = [trial.local_path for trial in rebuilt.state.experiment.trials]
+    text = strict_json.dumps([trials, paths, rebuilt.state.put_down()], strict_json.opaque)
+    return re.sub(r"no-name-[-0-9a-f]+", "", text)  # Optuna draws a name for each study
+
+
+def test_every_snapshot_leads_to_what_the_whole_journal_leads_to(arguments, tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+    monkeypatch.setattr(storage, "NUM_KEPT", 10_000)
+    grid = tune.Tuner(learn, **arguments()).fit()
+    directory = tmp_path / "e"
+    paths = sorted((directory / "snapshot").iterdir())
+    assert len(paths) == grid.persistence.num_snapshots > 3
+    expected = portrait(rebuilt(arguments, directory, None))
+    for path in paths:
+        body = strict_json.unseal(path.read_bytes())
+        assert portrait(rebuilt(arguments, directory, storage.Snapshot(body["last_sequence"], body["state"]))) == expected
+
+
+def test_an_experiment_goes_on_from_a_snapshot_as_it_would_have(arguments, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+    tune.Tuner(learn, **arguments()).fit()
+    directory = tmp_path / "e"
+    monkeypatch.setattr("tuner.snapshots._MIN_RECORDS", 10**9)
+    with caplog.at_level(logging.WARNING, "tuner"):
+        grid = tune.Tuner.restore(directory, learn, **arguments(num_samples=12)).fit()
+    assert not [record for record in caplog.records if "snapshot" in record.message]
+    other = arguments(num_samples=12)
+    run_config = dataclasses.replace(other["run_config"], name="whole")
+    whole = tune.Tuner(learn, **{**other, "run_config": run_config}).fit()
+    assert [result.config for result in grid] == [result.config for result in whole]
+    assert [str(trial.ending) for trial in grid.trials] == [str(trial.ending) for trial in whole.trials]
+
+
+def test_a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time(arguments, tmp_path, caplog):
+    grid = tune.Tuner(learn, **arguments()).fit()
+    directory = tmp_path / "e"
+    [path] = (directory / "snapshot").iterdir()
+    expected = portrait(rebuilt(arguments, directory, None))
+    snapshot = storage.load_newest(directory)
+    snapshot.state["trials"][3]["status"] = "DANCING"
+    with caplog.at_level(logging.WARNING, "tuner"):
+        assert portrait(rebuilt(arguments, directory, snapshot)) == expected
+    assert "does not fit" in caplog.text
+    path.write_bytes(path.read_bytes().replace(b"TERMINATED", b"TERMINATOR", 1))
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        again = tune.Tuner.restore(directory, learn, **arguments()).get_results()
+    assert repr([result.metrics for result in again]) == repr([result.metrics for result in grid])
+
+
+def test_another_scheduler_hears_of_the_whole_past(arguments, tmp_path):
+    tune.Tuner(learn, **arguments()).fit()
+    plan = make_plan(learn, *arguments().values())
+    assert usable(plan, tmp_path / "e")
+    other = ASHAScheduler(max_t=9) if isinstance(plan.scheduler, FIFOScheduler) else FIFOScheduler()
+    assert usable(dataclasses.replace(plan, scheduler=other), tmp_path / "e") is None
+
+
+class Forgetful(FIFOScheduler.__base__):
+    """A scheduler that cannot tell its state."""
+
+    def on_trial_result(self, trial, result):
+        return ()
+
+
+def test_where_a_part_cannot_tell_its_state_there_is_no_snapshot_and_a_restore_all_the_same(tmp_path):
+    def make():
+        tune_config = tune.TuneConfig(metric="loss", mode="min", num_samples=3, seed=3, scheduler=Forgetful())
+        run_config = tune.RunConfig(name="e", storage_path=tmp_path, executor="inline", verbose=0)
+        return {"param_space": SPACE, "tune_config": tune_config, "run_config": run_config}
+
+    grid = tune.Tuner(learn, **make()).fit()
+    assert grid.persistence.num_snapshots == 0
+    assert not (tmp_path / "e" / "snapshot").exists()
+    again = tune.Tuner.restore(tmp_path / "e", learn, **make()).get_results()
+    assert [result.config for result in again] == [result.config for result in grid]
+
+
+class Counting(tune.Callback):
+    """Counts results, also those of earlier sessions."""
+
+    def __init__(self):
+        self.num_results = 0
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        self.num_results += 1
+
+    def get_state(self):
+        return {"num_results": self.num_results}
+
+    def set_state(self, state):
+        self.num_results = state["num_results"]
+
+
+def test_callbacks_get_their_state_back(tmp_path):
+    counts = []
+    for num_samples in (2, 4):
+        counting = Counting()
+        tune_config = tune.TuneConfig(metric="loss", mode="min", num_samples=num_samples, seed=3)
+        run_config = tune.RunConfig(name="e", storage_path=tmp_path, executor="inline", verbose=0, callbacks=[counting])
+        arguments = {"param_space": {"x": 0.5, "layers": 1}, "tune_config": tune_config, "run_config": run_config}
+        begun = (tmp_path / "e").exists()
+        tuner = tune.Tuner.restore(tmp_path / "e", learn, **arguments) if begun else tune.Tuner(learn, **arguments)
+        tuner.fit()
+        counts.append(counting.num_results)
+    assert counts == [18, 36]
+
+
+@pytest.mark.parametrize(("text", "period_s"), [("auto", None), ("0", 0.0), ("2.5", 2.5)])
+def test_the_period_can_be_given(monkeypatch, text, period_s):
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", text)
+    assert fixed_period_s() == period_s
+
+
+@pytest.mark.parametrize("text", ["often", "-1", "nan", ""])
+def test_a_period_that_is_none_is_refused(monkeypatch, text):
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", text)
+    with pytest.raises(ValueError, match="TUNE_GLOBAL_CHECKPOINT_S must be 'auto' or a number of seconds"):
+        fixed_period_s()
+
+
+def test_the_snapshot_says_for_people_what_became_of_each_trial(arguments, tmp_path):
+    grid = tune.Tuner(learn, **arguments()).fit()
+    [path] = (tmp_path / "e" / "snapshot").iterdir()
+    trials = json.loads(path.read_text())["body"]["state"]["trials"]
+    assert [trial["id"] for trial in trials] == [trial.trial_id for trial in grid.trials]
+    assert [trial["status"] for trial in trials] == [str(trial.status) for trial in grid.trials]
+    assert [trial["config"] for trial in trials] == [result.config for result in grid]

@@ -1,0 +1,253 @@
+"""What is declared can be constructed anew from JSON, or is said to be absent; what a file holds decides about no code."""
+
+import datetime as dt
+import inspect
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import schedulers
+import searchers
+import tuner as tune
+from searchers.declaration import Declared
+from tuner import stopper as stoppers
+from tuner.core.stoppers import MetricThresholdStopper
+from tuner.declarations import Absent, constructed, constructed_config, differences, known_classes, note, shown
+from tuner.storage import strict_json
+
+EXAMPLES = [
+    schedulers.FIFOScheduler(),
+    schedulers.ASHAScheduler("time_total_s", max_t=18.5, grace_period=2, reduction_factor=3, brackets=2, stop_last_trials=False),
+    searchers.BasicVariantGenerator([{"x": 0.5}, {"a/b": (1, 2)}], max_concurrent=3, constant_grid_search=True, random_state=7),
+    searchers.OptunaSearch(metric="loss", mode="min", points_to_evaluate=[{"x": 0.5}], seed=3, study_name="s"),
+    searchers.OptunaSearch({"x": tune.uniform(0, 1)}),
+    searchers.ConcurrencyLimiter(searchers.OptunaSearch(seed=1), 2, batch=True),
+    stoppers.NoopStopper(),
+    stoppers.MaximumIterationStopper(5),
+    stoppers.TimeoutStopper(dt.timedelta(minutes=2)),
+    stoppers.TrialPlateauStopper("loss", 0.1, num_results=3, metric_threshold=0.5, mode="min"),
+    stoppers.ExperimentPlateauStopper("loss", top=3, mode="max"),
+    MetricThresholdStopper({"loss": "<= 0.1", "training_iteration": 3}),
+    stoppers.CombinedStopper(stoppers.MaximumIterationStopper(max_iter=5), stoppers.CombinedStopper(), stoppers.NoopStopper()),
+    tune.choice(["a", 1, None, (2, 3.5), {"deep": [True]}], ordered=True),
+    tune.quniform(0, 1, 0.25),
+    tune.qlograndint(8, 64, 8),
+    tune.qrandn(1.0, 2.0, 0.5),
+    tune.Secret("HUB_API_KEY"),
+    tune.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min"),
+    tune.FailureConfig(max_failures=-1, report_timeout_s=5.0),
+    tune.TuneConfig(metric="loss", mode="min", num_samples=-1, time_budget_s=dt.timedelta(hours=1)),
+    tune.RunConfig(stop={"loss": "<= 0.1"}, resources={"cpu": 2}, verbose=0, executor="inline"),
+]
+"""One object at least of each class that is constructed anew."""
+
+NEVER_DECLARED = {"FunctionStopper"}
+"""Classes whose objects always hold what JSON cannot."""
+
+
+def again(value):
+    """Return what comes back from a file, which has to be all there."""
+    absent = []
+    back = constructed(strict_json.loads(strict_json.dumps(note(value))), "it", absent)
+    assert not absent
+    return back
+
+
+def test_every_public_class_has_an_example():
+    assert {type(example).__name__ for example in EXAMPLES} | NEVER_DECLARED == set(known_classes())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: type(example).__name__)
+def test_every_public_object_is_constructed_anew_with_the_same_arguments(example):
+    back = again(example)
+    assert type(back) is type(example)
+    assert note(back) == note(example)
+    if not isinstance(example, Declared):
+        assert back == example
+
+
+def test_a_scheduler_constructed_anew_has_the_same_settings():
+    assert again(EXAMPLES[1]).state_dict() == EXAMPLES[1].state_dict()
+    assert [stopper("t", {"training_iteration": 5}) for stopper in (again(EXAMPLES[7]), again(EXAMPLES[12]))] == [True, True]
+
+
+def test_what_is_written_down_are_the_arguments_not_what_became_of_them():
+    scheduler = schedulers.ASHAScheduler(max_t=9)
+    scheduler.set_search_properties("loss", "min", seed=3)
+    assert note(scheduler) == {"@": "AsyncHyperBandScheduler", "max_t": 9}
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.sampled_from(["@", "$float", "grid_search", "absent"]), inner, max_size=3)
+        | st.dictionaries(st.integers() | st.tuples(st.text(max_size=2)) | st.booleans(), inner, max_size=2)
+    ),
+    max_leaves=8,
+)
+DOMAINS = st.one_of(
+    st.tuples(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6)).map(lambda pair: tune.uniform(pair[0], pair[0] + pair[1])),
+    st.integers(-1000, 1000).map(lambda low: tune.randint(low, low + 9)),
+    st.lists(PLAIN.filter(lambda value: "grid_search" not in repr(value)), min_size=1, max_size=3).map(tune.choice),
+)
+
+
+@given(space=st.dictionaries(st.text(max_size=4), PLAIN | DOMAINS | st.dictionaries(st.text(max_size=3), DOMAINS, max_size=2), max_size=4))
+def test_whatever_a_space_of_plain_values_and_words_holds_comes_back(space):
+    assert repr(again(space)) == repr(space)
+
+
+def test_floats_that_are_not_finite_come_back():
+    assert repr(again({"x": [math.nan, math.inf, -math.inf]})) == "{'x': [nan, inf, -inf]}"
+
+
+def test_numpy_scalars_come_back_as_python_numbers():
+    assert repr(again({"x": np.float32(0.5), "n": np.int64(3)})) == "{'x': 0.5, 'n': 3}"
+
+
+class Mine(schedulers.Scheduler):
+    def on_trial_result(self, trial, result):
+        return ()
+
+
+class AsyncHyperBandScheduler(schedulers.Scheduler):
+    """Has the name of one of ours."""
+
+    def on_trial_result(self, trial, result):
+        return ()
+
+
+class Secretive:
+    def __repr__(self):
+        return "password=swordfish"
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (Mine(), f"{__name__}.Mine"),
+        (AsyncHyperBandScheduler(), f"{__name__}.AsyncHyperBandScheduler"),
+        (len, "builtins.len"),
+        (Secretive(), f"{__name__}.Secretive"),
+        (np.zeros(3), "numpy.ndarray"),
+        (tune.sample_from(lambda: 1), "searchers.dependent.SampleFrom"),
+    ],
+)
+def test_what_only_code_could_construct_is_absent_and_described_by_its_name(value, what):
+    absent = []
+    constructed(note({"a": [value]}), "param_space", absent)
+    assert absent == [Absent("param_space['a'][0]", what)]
+
+
+def test_the_place_of_what_is_absent_goes_through_nested_objects():
+    import optuna  # noqa: PLC0415  (slow to import)
+
+    limited = searchers.ConcurrencyLimiter(searchers.OptunaSearch(sampler=optuna.samplers.RandomSampler()), 2)
+    absent = []
+    assert constructed_config(note(tune.TuneConfig(search_alg=limited)), "tune_config", {}, absent) is None
+    assert [place.place for place in absent] == ["tune_config.search_alg.searcher.sampler"]
+
+
+def test_an_address_that_may_hold_a_password_is_neither_written_down_nor_taken_from_a_file():
+    noted = note(searchers.OptunaSearch(storage="postgresql://me:swordfish@host/db"))
+    assert "swordfish" not in strict_json.dumps(noted)
+    for planted in (noted, {"@": "OptunaSearch", "storage": "sqlite:////tmp/planted.db"}):
+        absent = []
+        constructed(planted, "tune_config.search_alg", absent)
+        assert [place.place for place in absent] == ["tune_config.search_alg.storage"]
+
+
+def test_a_field_given_anew_need_not_be_constructed():
+    noted = note(tune.RunConfig(stop=lambda trial_id, result: True, verbose=0))
+    absent = []
+    assert constructed_config(noted, "run_config", {"stop": {"loss": 1}}, absent) == tune.RunConfig(stop={"loss": 1}, verbose=0)
+    assert not absent
+
+
+PLANTED = [
+    {"@": "os.system", "command": "touch x"},
+    {"@": "os.system"},
+    {"@": "subprocess.Popen", "args": ["true"]},
+    {"@": "antigravity.fly"},
+    {"@": "__import__", "name": "antigravity"},
+    {"@": "Tuner", "trainable": "antigravity"},
+    {"@": "Scheduler"},
+    {"@": "SampleFrom", "function": "antigravity.fly"},
+    {"@": "FunctionStopper", "function": "os.system"},
+    {"@": "AsyncHyperBandScheduler", "self": 1},
+    {"@": "AsyncHyperBandScheduler", "__class__": "os.system"},
+    {"@": "AsyncHyperBandScheduler", "max_t": "__import__('os')"},
+    {"@": "Categorical", "categories": {"@": "eval", "items": ["1"]}},
+    {"@": ["list"]},
+    {"@": {"a": 1}},
+    {"@": None},
+    {"@": "tuple"},
+    {"@": "dict", "items": [1]},
+    {"@": "dict", "items": [[{"@": "dict", "items": []}, 1]]},
+    {"@": "timedelta", "seconds": 1e300},
+    {"@": "absent"},
+]
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=str)
+def test_whatever_a_file_names_is_looked_up_and_never_imported_or_called(planted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    known_classes()
+    before = set(sys.modules)
+    absent = []
+    constructed(planted, "tune_config.scheduler", absent)
+    assert absent
+    assert all(place.place.startswith("tune_config.scheduler") for place in absent)
+    assert set(sys.modules) - before <= set()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("planted", [None, [], "os.system", {}, {"@": "os.system"}, {"@": ["TuneConfig"]}, {"@": "FIFOScheduler"}])
+def test_settings_are_nothing_but_settings(planted):
+    with pytest.raises(ValueError, match="must be noted as settings"):
+        constructed_config(planted, "tune_config", {}, [])
+
+
+def test_where_an_experiment_lies_is_never_taken_from_its_file():
+    noted = {**note(tune.RunConfig()), "name": "elsewhere", "storage_path": "/"}
+    config = constructed_config(noted, "run_config", {}, [])
+    assert (config.name, config.storage_path) == (None, None)
+
+
+def test_each_difference_is_told_once_at_its_place():
+    then = note({"lr": tune.uniform(0, 1), "model": {"depth": 3, "width": 8}, "gone": 1})
+    now = note({"lr": tune.uniform(0, 2), "model": {"depth": 3, "width": 16}, "new": "x"})
+    assert list(differences(then, now, "param_space")) == [
+        "param_space['lr']: Float(lower=0.0, upper=1.0) -> Float(lower=0.0, upper=2.0)",
+        "param_space['model']['width']: 8 -> 16",
+        "param_space['gone']: 1 -> nothing",
+        "param_space['new']: nothing -> 'x'",
+    ]
+
+
+def test_differences_of_settings_are_told_field_by_field():
+    then = note(tune.TuneConfig(num_samples=3))
+    now = note(tune.TuneConfig(num_samples=5, scheduler=schedulers.ASHAScheduler(max_t=9)))
+    assert list(differences(then, now, "tune_config")) == [
+        "tune_config.num_samples: 3 -> 5",
+        "tune_config.scheduler: None -> AsyncHyperBandScheduler(max_t=9)",
+    ]
+    assert shown(note(tune.choice([1, "a"]))) == "Categorical(categories=[1, 'a'])"
+
+
+@given(value=PLAIN)
+def test_the_same_is_no_difference_and_everything_can_be_shown(value):
+    assert list(differences(note(value), note(value), "x")) == []
+    assert isinstance(shown(note(value)), str)
+
+
+def test_keeping_arguments_leaves_signatures_as_they_are():
+    assert next(iter(inspect.signature(schedulers.ASHAScheduler).parameters)) == "time_attr"
+    with pytest.raises(TypeError, match="takes no arguments"):
+        schedulers.FIFOScheduler(max_t=3)

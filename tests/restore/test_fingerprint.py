@@ -1,0 +1,60 @@
+"""A trainable is told from another by its name and its source, whatever was bound to it."""
+
+import functools
+
+import tuner as tune
+from tuner.fingerprint import differences, fingerprint
+
+
+def train(config, data=None):
+    return {"loss": config["x"]}
+
+
+class Model(tune.Trainable):
+    def step(self):
+        return {"loss": 1.0}
+
+
+class Callable:
+    def __call__(self, config):
+        return {"loss": 1.0}
+
+
+def test_what_is_bound_to_a_trainable_does_not_change_what_it_is():
+    plain = fingerprint(train, "train")
+    assert plain["source_sha256"] is not None
+    for bound in (
+        tune.with_parameters(train, data=[1]),
+        tune.with_resources(train, {"cpu": 2}),
+        tune.with_resources(tune.with_parameters(train, data=[1]), {"cpu": 2}),
+        functools.partial(train, data=[1]),
+    ):
+        assert fingerprint(bound, "train") == plain
+
+
+def test_a_class_is_known_by_its_source_too():
+    plain = fingerprint(Model, "Model")
+    assert plain["source_sha256"] is not None
+    assert fingerprint(tune.with_resources(Model, {"cpu": 2}), "Model") == plain
+    assert fingerprint(Callable(), "Callable")["qualname"] == "Callable"
+
+
+def test_another_function_and_another_source_are_told():
+    now = fingerprint(train, "train")
+    assert list(differences(now, now)) == []
+    assert list(differences({**now, "qualname": "old"}, now)) == ["trainable: old -> train"]
+    [told] = differences({**now, "source_sha256": "0" * 64}, now)
+    assert told == f"trainable's source (SHA-256): 000000000000 -> {now['source_sha256'][:12]}"
+
+
+def test_without_a_source_there_is_nothing_to_compare():
+    names = {}
+    exec("def train(config): return {}", names)  # noqa: S102  (a function without a file)
+    typed_in = fingerprint(names["train"], "train")
+    assert typed_in["source_sha256"] is None
+    assert list(differences({**typed_in, "source_sha256": "0" * 64}, typed_in)) == []
+
+
+def test_another_module_is_no_difference():
+    now = fingerprint(train, "train")
+    assert list(differences({**now, "module": "__main__"}, now)) == []

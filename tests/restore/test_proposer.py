@@ -1,0 +1,36 @@
+"""A searcher hears of what it has proposed, and of nothing that would mislead it."""
+
+import pytest
+
+from searchers import Searcher
+from tuner.core.commands import AttemptFailed, ResultRecorded, TrialEnded
+from tuner.core.trial import Ending, Failure, Trial
+from tuner.proposer import Proposer
+
+
+class Listens(Searcher):
+    def __init__(self):
+        self.heard = []
+
+    def suggest(self, trial_id):
+        return {}
+
+    def on_trial_result(self, trial_id, result):
+        self.heard.append(("result", trial_id))
+
+    def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
+        self.heard.append(("failed" if error else "complete", trial_id))
+
+
+@pytest.mark.parametrize(("is_awaited", "end"), [(True, [("failed", "t0")]), (False, [])])
+def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_waits_for_it(is_awaited, end):
+    searcher = Listens()
+    proposer = Proposer(searcher, {}, lambda config: {})
+    proposer.disown("t0", is_awaited=is_awaited)
+    foreign, own = Trial("t0", {}, {}), Trial("t1", {}, {})
+    for trial in (foreign, own):
+        trial.ending = Ending.COMPLETED
+        proposer.tell(ResultRecorded(trial, {}, {}))
+        proposer.tell(AttemptFailed(trial, Failure("ValueError", ""), will_retry=True))
+        proposer.tell(TrialEnded(trial))
+    assert searcher.heard == [*end, ("result", "t1"), ("complete", "t1")]

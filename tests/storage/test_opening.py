@@ -1,0 +1,96 @@
+"""What is unfinished goes when an experiment is opened; what was never begun leaves nothing."""
+
+import pytest
+
+from tuner.storage import layout
+from tuner.storage.checkpoints import Provenance, commit_from, stage
+from tuner.storage.journal import Journal
+from tuner.storage.opening import nothing_left_behind, sweep
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """Make a directory with two trials, of which each has three checkpoints, and with everything that may be left unfinished."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "weights").write_text("1")
+    directory = tmp_path / "experiment"
+    for name in (layout.JOURNAL, layout.SNAPSHOT, "t00000", "t00001"):
+        (directory / name).mkdir(parents=True)
+        (directory / name / f"{layout.STAGING_PREFIX}file-1").write_text("half")
+        (directory / name / "kept").write_text("whole")
+    (directory / f"{layout.STAGING_PREFIX}experiment.json-1").write_text("half")
+    for trial_id in ("t00000", "t00001"):
+        for index in range(3):
+            commit_from(source, directory / trial_id, Provenance(trial_id, 1, index, index + 1))
+        (stage(directory / trial_id, 3, 1) / "weights").write_text("half")
+    return directory
+
+
+def test_everything_unfinished_and_unrecorded_goes_and_nothing_else(experiment, names_in):
+    removed = sweep(experiment, {"t00000": {"checkpoint_000001"}, "t00001": None})
+    assert names_in(experiment / "t00000") == ["checkpoint_000001", "kept"]
+    assert names_in(experiment / "t00001") == [*(f"checkpoint_00000{index}" for index in range(3)), "kept"]
+    assert names_in(experiment / layout.JOURNAL) == names_in(experiment / layout.SNAPSHOT) == ["kept"]
+    assert names_in(experiment) == [layout.JOURNAL, layout.SNAPSHOT, "t00000", "t00001"]
+    assert len(removed) == 4 + 1 + 2 + 2
+    assert sweep(experiment, {"t00000": {"checkpoint_000001"}, "t00001": None}) == []
+
+
+def test_directories_that_are_no_trials_are_not_looked_into(experiment, names_in):
+    before = names_in(experiment / "t00001")
+    sweep(experiment, {"t00000": set()})
+    assert names_in(experiment / "t00001") == before
+
+
+def test_a_trial_that_leads_elsewhere_is_not_followed(experiment, tmp_path, names_in):
+    outside = tmp_path / "outside"
+    (experiment / "t00000").rename(outside)
+    (experiment / "t00000").symlink_to(outside)
+    before = names_in(outside)
+    sweep(experiment, {"t00000": set(), "../outside": set()})
+    assert names_in(outside) == before
+
+
+def test_what_the_user_has_named_like_a_checkpoint_stays(experiment):
+    own = [experiment / "t00000" / name for name in ("checkpoint_best", "checkpoint_000007")]
+    for path in own:
+        path.mkdir()
+    sweep(experiment, {"t00000": set()})
+    assert all(path.is_dir() for path in own)
+
+
+def test_what_cannot_be_removed_is_told_and_left(experiment, monkeypatch, caplog):
+    def refuse(*_):
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr("tuner.storage.checkpoints._remove", refuse)
+    assert sweep(experiment, {"t00000": set()}) == []
+    assert caplog.text.count("cannot be removed: not yours") == 4
+
+
+def begin(directory):
+    directory.mkdir()
+    for name in (layout.LOCK, layout.DECLARATION, f"{layout.STAGING_PREFIX}experiment.json-1"):
+        (directory / name).touch()
+
+
+def fail_in(directory, records):
+    with pytest.raises(OSError, match="read-only"), nothing_left_behind(directory), Journal(directory) as journal:  # noqa: PT012  (what follows from it)
+        journal.append(*records)
+        raise OSError("read-only")
+
+
+def test_an_experiment_that_could_not_begin_leaves_nothing(tmp_path, names_in):
+    directory = tmp_path / "experiment"
+    begin(directory)
+    fail_in(directory, [])
+    assert names_in(directory) == []
+
+
+def test_one_in_which_something_has_happened_keeps_everything(tmp_path, names_in):
+    directory = tmp_path / "experiment"
+    begin(directory)
+    before = names_in(directory)
+    fail_in(directory, [{"t": 0.0, "k": "turn"}])
+    assert names_in(directory) == sorted([*before, layout.JOURNAL])

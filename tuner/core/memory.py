@@ -1,0 +1,104 @@
+"""What is known about a trial, as JSON values, and the trial that is known by them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from schedulers.decisions import Reason
+
+from .result import CONFIG
+from .summary import MetricSummary
+from .trial import CheckpointRecord, Ending, Failure, Intention, Status, Trial, Verdict, WorkerState
+
+Fields = dict[str, Any]
+"""JSON values; floats need not be finite."""
+
+
+def trial_fields(trial: Trial) -> Fields:
+    """Return all that is known about a trial, except where its directory lies."""
+    return {
+        "id": trial.trial_id,
+        "config": trial.config,
+        "resources": dict(trial.resources),
+        "tag": trial.experiment_tag,
+        "status": trial.status.value,
+        "worker": trial.worker.value,
+        "ending": trial.ending.value if trial.ending else None,
+        "reason": reason_fields(trial.reason),
+        "intention": intention_fields(trial.intention),
+        "owes_save": trial.owes_save,
+        "attempt": trial.attempt,
+        "num_failures": trial.num_failures,
+        "gpu_ids": list(trial.gpu_ids),
+        "start_time_s": trial.start_time_s,
+        "last_result": {key: value for key, value in trial.last_result.items() if key != CONFIG},
+        "summary": {name: summary.state() for name, summary in trial.summary.items()},
+        "checkpoints": [_checkpoint_fields(checkpoint) for checkpoint in trial.checkpoints],
+        "leased": sorted(trial.leased),
+        "next_checkpoint": trial.next_checkpoint,
+        "resumed_iteration": trial.resumed_iteration,
+        "superseded_attempt": trial.superseded_attempt,
+        "failures": [{"kind": failure.kind, "message": failure.message, "traceback": failure.traceback} for failure in trial.failures],
+    }
+
+
+def trial_from(fields: Mapping[str, Any]) -> Trial:
+    """Return the trial that `trial_fields` has described.
+
+    Raises:
+        KeyError, TypeError, ValueError: If the fields are not such a description.
+    """
+    trial = Trial(fields["id"], fields["config"], fields["resources"], fields["tag"])
+    trial.status = Status(fields["status"])
+    trial.worker = WorkerState(fields["worker"])
+    trial.ending = Ending(fields["ending"]) if fields["ending"] else None
+    trial.reason = reason_from(fields["reason"])
+    trial.intention = intention_from(fields["intention"])
+    trial.owes_save = fields["owes_save"]
+    trial.attempt = fields["attempt"]
+    trial.num_failures = fields["num_failures"]
+    trial.gpu_ids = tuple(fields["gpu_ids"])
+    trial.start_time_s = fields["start_time_s"]
+    trial.last_result = {**fields["last_result"], CONFIG: trial.config} if fields["last_result"] else {}
+    trial.summary = {name: MetricSummary.from_state(state) for name, state in fields["summary"].items()}
+    trial.checkpoints = [CheckpointRecord(**checkpoint) for checkpoint in fields["checkpoints"]]
+    trial.leased = set(fields["leased"])
+    trial.next_checkpoint = fields["next_checkpoint"]
+    trial.resumed_iteration = fields["resumed_iteration"]
+    trial.superseded_attempt = fields["superseded_attempt"]
+    trial.failures = [Failure(**failure) for failure in fields["failures"]]
+    return trial
+
+
+def reason_fields(reason: Reason | None) -> Fields | None:
+    """Return a reason as JSON values."""
+    return None if reason is None else {"rule": reason.rule, "n": dict(reason.numbers)}
+
+
+def reason_from(fields: Mapping[str, Any] | None) -> Reason | None:
+    """Return the reason that `reason_fields` has described."""
+    return None if fields is None else Reason(fields["rule"], fields["n"])
+
+
+def intention_fields(intention: Intention | None) -> Fields | None:
+    """Return an intention as JSON values."""
+    if intention is None:
+        return None
+    return {"verdict": intention.verdict.value, "ending": intention.ending.value, "reason": reason_fields(intention.reason)}
+
+
+def intention_from(fields: Mapping[str, Any] | None) -> Intention | None:
+    """Return the intention that `intention_fields` has described."""
+    reason = reason_from(fields["reason"]) if fields else None
+    return Intention(Verdict(fields["verdict"]), Ending(fields["ending"]), reason) if fields and reason else None
+
+
+def _checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
+    return {
+        "index": checkpoint.index,
+        "iteration": checkpoint.iteration,
+        "time_total_s": checkpoint.time_total_s,
+        "counters": dict(checkpoint.counters),
+        "score": checkpoint.score,
+    }

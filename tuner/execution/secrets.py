@@ -1,0 +1,57 @@
+"""Secrets in a worker: put into the configuration of the training code, and kept out of what leaves the process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tuner.core.secret import Secret
+
+_MIN_LENGTH: Final = 4
+"""Shorter values are not looked for in texts: they would turn up everywhere by accident."""
+
+_revealed: dict[str, Secret] = {}
+"""By their value, the secrets that training code of this process has been given."""
+
+
+def revealed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration with the values of its secrets.
+
+    Raises:
+        LookupError: If the environment does not have one; names its place and the variable.
+    """
+    return {key: _revealed_in(value, f"config[{_quoted(key)}]") for key, value in config.items()}
+
+
+def _revealed_in(node: Any, place: str) -> Any:
+    match node:
+        case Secret(name):
+            return _value_of(node, name, place)
+        case dict() if type(node) is dict:
+            return {key: _revealed_in(part, f"{place}[{_quoted(key)}]") for key, part in node.items()}
+        case list() | tuple() if type(node) in (list, tuple):
+            return type(node)(_revealed_in(part, f"{place}[{index}]") for index, part in enumerate(node))
+        case _:
+            return node
+
+
+def _value_of(secret: Secret, name: str, place: str) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        raise LookupError(f"{place} is the environment variable {name!r}, which is not set; set it where the experiment is started")
+    if len(value) >= _MIN_LENGTH:
+        _revealed[value] = secret
+    return value
+
+
+def _quoted(key: Any) -> str:
+    return json.dumps(key) if isinstance(key, str) else repr(key)
+
+
+def conceal(text: str) -> str:
+    """Return the text with each revealed secret as its name."""
+    for value in sorted(_revealed, key=len, reverse=True):
+        text = text.replace(value, repr(_revealed[value]))
+    return text

@@ -1,0 +1,101 @@
+"""What an experiment is continued with: what its directory tells, as far as nothing else is given now."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import declarations, fingerprint
+from .config import RunConfig, TuneConfig
+from .declarations import Absent
+from .directory import Record, noted_parts
+from .plan import Plan
+
+_FIELD = re.compile(r"(?:tune_config|run_config)\.(\w+)")
+_SINGLE_FIELDS = frozenset({"scheduler", "search_alg", "stop", "callbacks"})
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is given anew; None, and a field that is missing, stand for what was recorded.
+
+    Attributes:
+        param_space: The search space.
+        tune_config: What is searched for, and how.
+        run_config: How it is run.
+        tune: Single fields of the `TuneConfig`.
+        run: Single fields of the `RunConfig`.
+    """
+
+    param_space: Mapping[str, Any] | None = None
+    tune_config: TuneConfig | None = None
+    run_config: RunConfig | None = None
+    tune: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+
+def restored_arguments(record: Record, directory: Path, given: Given) -> dict[str, Any]:
+    """Return the arguments of the `Tuner` with which an experiment goes on.
+
+    Args:
+        record: What its directory tells.
+        directory: Its directory, for messages.
+        given: What holds instead of what was recorded.
+
+    Raises:
+        ValueError: If something could not be recorded and is not given either; names every such place at once.
+    """
+    absent: list[Absent] = []
+    space = given.param_space
+    if space is None:
+        space = declarations.constructed(record.parts["param_space"], "param_space", absent)
+    tune = _settings("tune_config", given.tune_config, given.tune, record, absent)
+    run = _settings("run_config", given.run_config, given.run, record, absent)
+    if absent:
+        listed = ", ".join(map(str, absent))
+        raise ValueError(
+            f"what {str(directory)!r} could only describe has to be given again: {listed}; pass {' and '.join(given_again(absent))} "
+            "to Tuner.restore"
+        )
+    return {"param_space": space, "tune_config": tune, "run_config": run}
+
+
+def _settings(place: str, config: Any, single: Mapping[str, Any], record: Record, absent: list[Absent]) -> Any:
+    if config is None:
+        return declarations.constructed_config(record.parts[place], place, single, absent)
+    return declarations.replaced(config, single)
+
+
+def changes(record: Record, plan: Plan) -> Iterator[str]:
+    """Yield each difference between what was recorded and a plan, as ``place: old -> new``."""
+    yield from fingerprint.differences(record.trainable, fingerprint.fingerprint(plan.trainable, plan.name))
+    for place, noted in noted_parts(plan).items():
+        yield from declarations.differences(record.parts[place], noted, place)
+    if plan.tune.seed not in (None, record.seed):
+        yield f"tune_config.seed: {plan.tune.seed} is not taken, the experiment keeps {record.seed}"
+
+
+def given_again(absent: Iterable[Absent]) -> Sequence[str]:
+    """Return the arguments of `Tuner.restore` with which the absent can be given, each once."""
+    return list(dict.fromkeys(f"{name}=" for name in map(_argument_for, absent)))
+
+
+def _argument_for(absent: Absent) -> str:
+    found = _FIELD.match(absent.place)
+    if found is None:
+        return "param_space"
+    return found[1] if found[1] in _SINGLE_FIELDS else found[0].partition(".")[0]
+
+
+def restore_line(directory: Path, plan: Plan) -> str:
+    """Return the line of Python that continues an experiment: what was recorded is not given again, all else under its argument's name."""
+    absent: list[Absent] = []
+    for place, noted in noted_parts(plan).items():
+        declarations.constructed(noted, place, absent)
+    again = "".join(f", {argument}{argument[:-1]}" for argument in given_again(absent))
+    is_name = plan.name.isidentifier() and not keyword.iskeyword(plan.name)
+    return f"Tuner.restore({str(directory)!r}, {plan.name if is_name else 'trainable'}{again}).fit()"

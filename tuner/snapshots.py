@@ -1,0 +1,260 @@
+"""Takes snapshots of an experiment while it runs, and takes the experiment up again from the newest one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from tuner.core.experiment import Experiment
+from tuner.core.memory import trial_fields, trial_from
+from tuner.core.trial import Trial
+from tuner.errors import StorageError
+from tuner.loggers.callback_list import CallbackList
+from tuner.storage import strict_json
+from tuner.storage.configs import ConfigCodec, missing
+from tuner.storage.layout import trial_directory
+from tuner.storage.snapshot import Snapshot, SnapshotClock, load_newest, write_text
+
+from .accounting import Accountant, Costs
+from .declarations import note
+from .journaling import JournalLog
+from .plan import Plan
+from .proposer import Proposer
+
+_PERIOD: Final = "TUNE_GLOBAL_CHECKPOINT_S"
+_MIN_RECORDS: Final = 1_000
+"""Fewer records than this are replayed faster than a snapshot is written."""
+_MANY_RECORDS: Final = 20_000
+"""As many as are replayed in about a second: a snapshot is worth taking before its time has come."""
+_MAX_ENCODED_AT_ONCE: Final = 1_000
+_SEGMENT_BYTES: Final = 4 << 20
+"""From this size on the journal begins a new segment with a snapshot, so that a restore need not even look at the old one."""
+
+_log = logging.getLogger("tuner")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The parts of an experiment that change, beside its trials.
+
+    Attributes:
+        experiment: The fold, with scheduler and stopper.
+        proposer: The searcher's desk.
+        configs: How configurations are written down.
+    """
+
+    experiment: Experiment
+    proposer: Proposer
+    configs: ConfigCodec
+
+    @property
+    def can_be_put_down(self) -> bool:
+        """Whether each of them can tell its state; else it has to be rebuilt from the whole journal."""
+        counsel = self.experiment.counsel
+        return counsel.scheduler.keeps_state and counsel.stopper.keeps_state and self.proposer.keeps_state
+
+    def put_down(self) -> dict[str, Any]:
+        """Return it as JSON values, without the trials."""
+        counsel = self.experiment.counsel
+        return {
+            "experiment": self.experiment.state_dict(),
+            "scheduler": counsel.scheduler.state_dict(),
+            "stopper": counsel.stopper.state_dict(),
+            "proposer": self.proposer.state_dict(),
+        }
+
+    def take_up(self, state: Mapping[str, Any]) -> None:
+        """Bring it back from what `put_down` returned, and the trials.
+
+        Raises:
+            Exception: Whatever a part raises that is not the one whose state was put down.
+        """
+        counsel = self.experiment.counsel
+        self.experiment.load_state_dict(state["experiment"], map(self.trial_from, state["trials"]))
+        counsel.scheduler.load_state_dict(state["scheduler"])
+        counsel.stopper.load_state_dict(state["stopper"])
+        self.proposer.load_state_dict(state["proposer"])
+
+    def words_for(self, trial: Trial) -> str:
+        """Return all that is known about a trial as JSON text."""
+        return strict_json.dumps({**trial_fields(trial), "config": self.configs.encode(trial.config)}, strict_json.opaque)
+
+    def trial_from(self, fields: Mapping[str, Any]) -> Trial:
+        """Return the trial that was put into words.
+
+        Raises:
+            ValueError: If its configuration holds objects that are found nowhere in the search space.
+        """
+        config = self.configs.decode(fields["config"])
+        if objects := missing(config):
+            raise ValueError(f"the configuration of {fields['id']} holds {objects}")
+        return trial_from({**fields, "config": config})
+
+
+@final
+class Snapshots:
+    """Takes snapshots: rarely enough to cost little, often enough that a restore has little to replay.
+
+    The driver only puts the state into words; a thread seals and writes them. The words for a trial that is over are kept, so that a
+    snapshot costs what has changed and not what there is.
+
+    Args:
+        directory: The experiment's directory.
+        plan: What was declared.
+        state: What changes.
+        callbacks: The callbacks, some of which have a state.
+        log: Where events are written down.
+        accountant: Hears what it costs.
+    """
+
+    def __init__(  # noqa: PLR0917  (its collaborators, given once)
+        self, directory: Path, plan: Plan, state: State, callbacks: CallbackList, log: JournalLog, accountant: Accountant
+    ) -> None:
+        self._directory = directory
+        self._callbacks = callbacks
+        self._log = log
+        self._identity = identity(plan)
+        self._state = state
+        self._journal = log.journal
+        self._accountant = accountant
+        period_s = fixed_period_s()
+        self._min_records = _MIN_RECORDS if period_s is None else 1
+        self._clock = SnapshotClock(time.perf_counter(), period_s)
+        self._last_sequence = self._journal.last_sequence
+        self._words: dict[str, str] = {}
+        self._writing: threading.Thread | None = None
+        self._thread_s = 0.0
+        self._num_bytes = 0
+        self._is_off = not state.can_be_put_down
+        if self._is_off:
+            _log.debug("no snapshots are taken, since a part of the experiment cannot tell its state; a restore replays the whole journal")
+        accountant.add_source(self._costs)
+
+    def at_rest(self, elapsed_s: float) -> None:
+        """Take a snapshot if one is due; called when all that was folded has been written and told, and nothing yet been done about it."""
+        num_records = self._journal.last_sequence - self._last_sequence
+        if self._is_off or num_records < self._min_records:
+            return
+        now_s = time.perf_counter()
+        is_due = self._clock.is_due(now_s) or (num_records >= _MANY_RECORDS and self._clock.is_affordable(now_s))
+        if is_due and not self._is_writing():
+            self._take(elapsed_s, is_last=False)
+
+    def close(self, elapsed_s: float) -> None:
+        """Take a last snapshot, at the end or at an interrupt, and wait until it is written."""
+        if self._writing:
+            self._writing.join()
+        if not self._is_off and self._journal.last_sequence > self._last_sequence:
+            self._take(elapsed_s, is_last=True)
+        if self._writing:
+            self._writing.join()
+
+    def _is_writing(self) -> bool:
+        return self._writing is not None and self._writing.is_alive()
+
+    def _take(self, elapsed_s: float, *, is_last: bool) -> None:
+        started_s = time.perf_counter()
+        try:
+            with self._accountant.pause():
+                if not self._find_words(is_last=is_last):
+                    return
+                self._log.settle()
+                text = self._text(elapsed_s)
+                self._journal.sync()
+                self._last_sequence = sequence = self._journal.last_sequence
+                if self._journal.segment_bytes >= _SEGMENT_BYTES:
+                    self._journal.rotate()
+        except StorageError as error:
+            _log.warning("no snapshot could be taken, which makes a restore slower and nothing else: %s", error)
+            return
+        finally:
+            self._clock.saved(started_s, time.perf_counter())
+        self._accountant.num_snapshots += 1
+        self._num_bytes += len(text)
+        self._writing = threading.Thread(target=self._write, args=(text, sequence), name="tuner-snapshot", daemon=True)
+        self._writing.start()
+
+    def _find_words(self, *, is_last: bool) -> bool:
+        """Encode trials that are over; return False if there are more of them than the driver should be kept for."""
+        budget = _MAX_ENCODED_AT_ONCE
+        for trial in self._state.experiment.trials:
+            if trial.is_finished and trial.trial_id not in self._words:
+                if budget == 0 and not is_last:
+                    return False
+                budget -= 1
+                self._words[trial.trial_id] = self._state.words_for(trial)
+        return True
+
+    def _text(self, elapsed_s: float) -> str:
+        trials = ",".join(self._words.get(trial.trial_id) or self._state.words_for(trial) for trial in self._state.experiment.trials)
+        rest = strict_json.dumps(
+            {
+                **self._state.put_down(),
+                "callbacks": self._callbacks.get_state(),
+                "identity": self._identity,
+                "elapsed_s": elapsed_s,
+            },
+            strict_json.opaque,
+        )
+        return f'{rest[:-1]},"trials":[{trials}]}}'
+
+    def _write(self, text: str, sequence: int) -> None:
+        try:
+            write_text(self._directory, text, sequence)
+        except StorageError as error:
+            _log.warning("no snapshot could be written, which makes a restore slower and nothing else: %s", error)
+        self._thread_s += time.thread_time()
+
+    def _costs(self) -> Costs:
+        return Costs(thread_s=self._thread_s, num_bytes=self._num_bytes, num_syncs=2 * self._accountant.num_snapshots)
+
+
+def usable(plan: Plan, directory: Path) -> Snapshot | None:
+    """Return the newest snapshot from which this plan can go on; None where the whole journal has to be replayed.
+
+    That is so where another scheduler, searcher, stop criterion or space is to take over: it has to hear of the past.
+    """
+    snapshot = load_newest(directory)
+    return snapshot if snapshot and snapshot.state.get("identity") == identity(plan) else None
+
+
+def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
+    """Bring the experiment into the state of the snapshot, and return its running time then, in seconds.
+
+    Raises:
+        Exception: If it does not fit; the state is unusable then.
+    """
+    state.take_up(snapshot.state)
+    for trial in state.experiment.trials:
+        trial.local_path = str(trial_directory(directory, trial.trial_id))
+    return float(snapshot.state["elapsed_s"])
+
+
+def identity(plan: Plan) -> dict[str, Any]:
+    """Return what has to be the same for one plan to go on from the state of another."""
+    parts = {"space": dict(plan.space), "scheduler": plan.scheduler, "searcher": plan.searcher, "stop": plan.run.stop}
+    return {name: note(part) for name, part in parts.items()}
+
+
+def fixed_period_s() -> float | None:
+    """Return the seconds between two snapshots that the user asks for, None for as many as they cost.
+
+    Raises:
+        ValueError: If ``TUNE_GLOBAL_CHECKPOINT_S`` is neither ``"auto"`` nor a number of seconds.
+    """
+    text = os.environ.get(_PERIOD, "auto")
+    if text == "auto":
+        return None
+    try:
+        period_s = float(text)
+    except ValueError:
+        period_s = -1.0
+    if not period_s >= 0.0:
+        raise ValueError(f"{_PERIOD} must be 'auto' or a number of seconds, got {text!r}; unset it for the adaptive period")
+    return period_s

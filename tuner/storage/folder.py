@@ -1,0 +1,67 @@
+"""The folders that the engine makes, and a look at one before it is written to: who else could have a hand in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+from tuner.errors import StorageError
+
+from .disk import DIRECTORY_MODE
+
+_WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it unless they exist; none of the new ones is writable for others, not even under an empty umask.
+
+    Raises:
+        OSError: If it cannot be made, or something else is in its place.
+    """
+    for above in reversed(path.parents):
+        if not above.exists():
+            with suppress(FileExistsError):
+                above.mkdir(DIRECTORY_MODE)
+    path.mkdir(DIRECTORY_MODE, exist_ok=True)
+
+
+def make_own_folder(path: Path) -> None:
+    """Make a folder inside the experiment unless it exists.
+
+    Raises:
+        StorageError: If a link stands there: who placed it would say where we write.
+        OSError: If it cannot be made.
+    """
+    path.mkdir(DIRECTORY_MODE, exist_ok=True)
+    if path.is_symlink():
+        raise _is_link(path)
+
+
+def inspect_folder(experiment: Path) -> None:
+    """Look at the folder of an experiment before a driver writes to it.
+
+    Warns if it belongs to another user, or others may write to it.
+
+    Raises:
+        StorageError: If one of the folders or files in it is a link; names it and where it leads.
+    """
+    status = experiment.stat()
+    if status.st_uid != os.geteuid():
+        _warn(f"{str(experiment)!r} belongs to user {status.st_uid}, who can change what is read from it; copy it to go on without him")
+    elif status.st_mode & _WRITABLE_FOR_OTHERS:
+        _warn(f"{str(experiment)!r} is writable for other users, who can change what is read from it; chmod go-w it")
+    with os.scandir(experiment) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                raise _is_link(Path(entry.path))
+
+
+def _is_link(path: Path) -> StorageError:
+    return StorageError(f"{str(path)!r} is a link to {os.fspath(path.readlink())!r}; put the folder itself there")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
