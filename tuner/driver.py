@@ -105,7 +105,7 @@ class Driver:
 
     @property
     def elapsed_s(self) -> float:
-        """Running time of the experiment in seconds, earlier sessions included."""
+        """Running time of the experiment in seconds, earlier sessions included; it stands still while the storage takes nothing."""
         # In this order, so that no rounding lets time run backwards where one driver takes over from another.
         return self._earlier_s + (self._executor.clock() - self._began_s)
 
@@ -137,11 +137,11 @@ class Driver:
         self._take(outcome)
 
     def _write(self) -> None:
-        """Write down what was folded. While the storage makes us wait for that, nobody is answered, and so nobody's time may run."""
+        """Write down what was folded. While the storage makes us wait for that, nobody is answered, and so nobody's time runs."""
         began_s = self.elapsed_s
         self._log.flush()
-        if (waited_s := self.elapsed_s - began_s) >= _NOTICEABLE_S:
-            self._experiment.grant(waited_s)
+        if self.elapsed_s - began_s >= _NOTICEABLE_S:
+            self._earlier_s, self._began_s = began_s, self._executor.clock()
 
     def _take(self, outcome: Outcome) -> None:
         self._commands.extend(outcome.commands)

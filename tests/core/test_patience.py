@@ -49,12 +49,3 @@ def test_the_next_attempt_of_a_trial_is_not_expected_to_leave():
     assert patience.next_s is None
     patience.expect_report("a", 1.0)
     assert patience.next_s == 11.0
-
-
-def test_time_that_is_granted_is_granted_to_everybody():
-    patience = Patience(10.0, 3.0)
-    patience.expect_report("a", 0.0)
-    patience.expect_exit("b", 0.0)
-    patience.grant(5.0)
-    assert [trial_id for trial_id, _ in patience.exhausted(8.0)] == ["b"]
-    assert patience.next_s == 15.0

@@ -34,11 +34,6 @@ class Deadlines:
         """When each key is due; a copy."""
         return dict(self._due)
 
-    def postpone(self, by_s: float) -> None:
-        """Move every deadline."""
-        for key, due_s in list(self._due.items()):
-            self.set(key, due_s + by_s)
-
     def take_due(self, now_s: float) -> list[str]:
         """Remove and return the keys whose deadline is `now_s` or earlier, earliest first."""
         taken = []

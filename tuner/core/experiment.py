@@ -88,10 +88,6 @@ class Experiment:
         limits = (self._patience.next_s, None if self.is_stopping else self.counsel.next_s)
         return min((due_s for due_s in limits if due_s is not None), default=None)
 
-    def grant(self, more_s: float) -> None:
-        """Give every worker more time to report or to leave; for a driver that could not attend to them."""
-        self._patience.grant(more_s)
-
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""
         self.roster.check()

@@ -37,10 +37,6 @@ class Patience:
         self._leaving.add(trial_id)
         self._deadlines.set(trial_id, now_s if is_urgent else now_s + self._stop_grace_s)
 
-    def grant(self, more_s: float) -> None:
-        """Give every worker more time: the engine has kept all of them waiting."""
-        self._deadlines.postpone(more_s)
-
     def take_sign_of_life(self, trial_id: str) -> None:
         """Stop the clock: it is our turn to answer."""
         self._deadlines.cancel(trial_id)
