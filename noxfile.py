@@ -48,6 +48,15 @@ def benchmarks(session: nox.Session) -> None:
 
 
 @nox.session
+def faults(session: nox.Session) -> None:
+    """Run the fault and security cases and put what they come to into the documentation; cases behind ``--`` choose some."""
+    install(session, "test")
+    # A case that does not hold stands in the table as such.
+    session.run("python", "-m", "benchmarks.faults", *session.posargs, success_codes=range(256))
+    session.run("python", "-m", "benchmarks.faults", "--write")
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """Run the example."""
     install(session, "examples")

@@ -10,6 +10,8 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__ as __version__
+
 if TYPE_CHECKING:
     from searchers.space import (
         choice,
@@ -57,8 +59,6 @@ if TYPE_CHECKING:
 
 # What the engine has to say is shown by its console, which knows how quiet it has to be.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
-
-__version__ = "0.1.0"
 
 _NAMES = {
     "searchers.space": (

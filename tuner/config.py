@@ -19,6 +19,8 @@ from tuner.loggers.callback import Callback
 from tuner.storage import layout
 
 MODES = ("min", "max")
+CLOSING_S = 2.0
+"""How long before its time limit an experiment wants all trials gone, so that killing who does not leave and closing the files fit in."""
 EXECUTORS = ("process", "inline")
 DURABILITIES = ("process", "group", "strict")
 
@@ -95,7 +97,7 @@ class FailureConfig:
 
     Attributes:
         max_failures: How often each trial is tried again, in a new process and from its latest checkpoint: 0, the default, for never,
-            -1 for ever.
+            -1 for ever. A trial that gets no farther is tried again at once for three times, then ever more slowly, up to once a minute.
         fail_fast: True ends the experiment when the first trial has failed; the others stay resumable. ``"raise"`` raises the error
             from ``fit()`` as well. Needs ``max_failures=0``.
         report_timeout_s: A trial that does not report for this many seconds counts as hung: it is killed, which is a failure. The time that
@@ -147,6 +149,11 @@ class RunConfig:
             machine. This is also where resources of your own invention come from.
         executor: ``"process"`` (the default) runs each trial in a fresh process. ``"inline"`` runs trials in this process, one step at a
             time, so that a debugger works; a trial that crashes the process takes everything with it.
+        time_limit_s: How many seconds from now the job may run, where a batch system will end it; None, the default, for no limit. The
+            experiment stops early enough before, so that running trials may save, and can be restored. A script then exits with code
+            124; each restore gets its own limit. (`TuneConfig.time_budget_s` is another thing: after it the experiment is complete.)
+        interrupt_grace_s: How many seconds running trials have to report, save and leave once a signal or the time limit interrupts the
+            experiment, before they are killed. Batch systems commonly wait 30 s between a signal and the kill.
         durability: What a power cut may cost: ``"group"`` (the default) at most the last 50 ms of results, ``"strict"`` nothing,
             ``"process"`` what the system had not written yet. The death of processes costs nothing in any of them.
         storage_retry_s: How long, in seconds, trials wait for storage that has failed or become read-only before they are stopped and
@@ -172,6 +179,8 @@ class RunConfig:
     executor: Literal["process", "inline"] = "process"
     durability: Literal["process", "group", "strict"] = "group"
     storage_retry_s: float = 60.0
+    time_limit_s: float | None = None
+    interrupt_grace_s: float = 10.0
     log_to_file: bool | str | tuple[str, str] = True
     progress_reporter: Any = None
     sync_config: Any = None
@@ -200,6 +209,25 @@ class RunConfig:
         _check_type("checkpoint_config", self.checkpoint_config, CheckpointConfig)
         _check_type("failure_config", self.failure_config, FailureConfig)
         _check_amounts(self.resources)
+        self._check_times()
+
+    @property
+    def leave_at_s(self) -> float | None:
+        """Seconds after which running trials are told to save and leave, so that all is over at `time_limit_s`; None for never."""
+        return None if self.time_limit_s is None else self.time_limit_s - self.interrupt_grace_s - CLOSING_S
+
+    def _check_times(self) -> None:
+        if isinstance(self.time_limit_s, bool) or not isinstance(self.time_limit_s, int | float | None):
+            raise TypeError(f"time_limit_s must be a number of seconds or None, got {self.time_limit_s!r}")
+        if isinstance(self.interrupt_grace_s, bool) or not isinstance(self.interrupt_grace_s, int | float):
+            raise TypeError(f"interrupt_grace_s must be a number of seconds, got {self.interrupt_grace_s!r}")
+        if not 0 <= self.interrupt_grace_s < math.inf:
+            raise ValueError(f"interrupt_grace_s must be finite and at least 0 seconds, got {self.interrupt_grace_s!r}")
+        if self.leave_at_s is not None and not 0 < self.leave_at_s < math.inf:
+            raise ValueError(
+                f"time_limit_s must be finite and more than interrupt_grace_s={self.interrupt_grace_s!r} and {CLOSING_S} s to kill "
+                f"who does not leave and to close the files, got {self.time_limit_s!r}; give a longer limit or less grace"
+            )
 
     def _check_storage(self) -> None:
         if not isinstance(self.storage_path, str | os.PathLike | None):

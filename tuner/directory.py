@@ -15,6 +15,7 @@ from tuner.storage import atomic, layout, strict_json
 from tuner.storage.disk import DIRECTORY_MODE, LOCAL_DISK
 from tuner.storage.folder import make_folder, make_own_folder
 from tuner.storage.recovery import verified
+from tuner.storage.release import RELEASE_KEY, THIS_RELEASE, writer_of
 
 from .declarations import note
 from .fingerprint import fingerprint
@@ -109,6 +110,7 @@ def rewrite_declaration(plan: Plan, record: Record, directory: Path) -> None:
 def _write(beginning: Mapping[str, Any], plan: Plan, directory: Path) -> None:
     declaration = {
         "format_version": FORMAT_VERSION,
+        RELEASE_KEY: THIS_RELEASE,
         "name": directory.name,
         "trainable": fingerprint(plan.trainable, plan.name),
         "metric": plan.metric,
@@ -157,7 +159,10 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as cause:
         raise StorageError(f"{path} cannot be read: {cause}; it has to be there to continue the experiment") from cause
     if version > FORMAT_VERSION:
-        raise StorageError(f"{path} has format version {version}, this release reads up to {FORMAT_VERSION}; update tuner-hpo")
+        raise StorageError(
+            f"{path} was written by {writer_of(directory)} in format {version}, version {THIS_RELEASE} reads up to {FORMAT_VERSION}; "
+            "update tuner-hpo"
+        )
     return declaration
 
 

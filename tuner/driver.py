@@ -12,7 +12,7 @@ from typing import Protocol, TypeGuard
 
 from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, WorkerCommand
 from tuner.core.counsel import Advice
-from tuner.core.events import CheckpointLost, CheckpointRequested, Event, StopRequested, TurnEnded, WorkerExited
+from tuner.core.events import TIME_LIMIT, CheckpointLost, CheckpointRequested, Event, StopRequested, TurnEnded, WorkerExited
 from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
 from tuner.core.trial import CheckpointRecord, Failure
@@ -51,6 +51,8 @@ class Driver:
         elapsed_s: Running time of earlier sessions.
         tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
             to wait for events and deadlines only.
+        leave_at_s: Time by the executor's clock at which it asks for a stop by itself, since its own time will soon be over; None for
+            never.
     """
 
     def __init__(  # noqa: PLR0917  (its collaborators, given once)
@@ -66,6 +68,7 @@ class Driver:
         at_rest: Callable[[float], None] | None = None,
         elapsed_s: float = 0.0,
         tick_s: float | None = 1.0,
+        leave_at_s: float | None = None,
     ) -> None:
         self._experiment = experiment
         self._executor = executor
@@ -78,6 +81,7 @@ class Driver:
         self._tick_s = tick_s
         self._earlier_s = elapsed_s
         self._began_s = executor.clock()
+        self._leave_at_s = leave_at_s
         self._commands: list[Command] = []
         self._notices: list[Notice] = []
         self._answers: list[Event] = []
@@ -98,6 +102,7 @@ class Driver:
         while not self._experiment.is_finished:
             timeout_s = 0.0 if self._answers else self._patience_s()
             events = self._executor.wait(timeout_s)
+            self._mind_time_limit()
             answers, self._answers = self._answers, []
             requests, self._requests = self._requests, []
             self._turn([*requests, *answers, *events])
@@ -175,9 +180,16 @@ class Driver:
             self._answers += [lost, WorkerExited(start.trial_id, start.attempt, WorkerOutcome.LOST, Failure("CheckpointLost", why))]
         return bool(why)
 
+    def _mind_time_limit(self) -> None:
+        if self._leave_at_s is not None and self._executor.clock() >= self._leave_at_s:
+            self._leave_at_s = None
+            self._requests.append(StopRequested(TIME_LIMIT))
+
     def _patience_s(self) -> float | None:
         due_s = self._experiment.next_deadline_s()
         limits = [] if self._tick_s is None else [self._tick_s]
         if due_s is not None:
             limits.append(max(due_s - self.elapsed_s, 0.0))
+        if self._leave_at_s is not None:
+            limits.append(max(self._leave_at_s - self._executor.clock(), 0.0))
         return min(limits, default=None)

@@ -4,6 +4,7 @@ Bad arguments raise `ValueError` or `TypeError` at construction. What goes wrong
 
     TunerError
     ├── InvalidTransition      an event that the state machine does not accept: a defect of the engine or an executor
+    ├── InvalidDecision        something that no scheduler may say: a defect of the scheduler
     ├── TrialFailed            a trial failed and the experiment was told to raise
     ├── CheckpointError        a checkpoint that could not be written or read
     ├── StorageError           experiment state that could not be written or read
@@ -20,6 +21,10 @@ class TunerError(Exception):
 
 class InvalidTransition(TunerError):
     """The state machine was fed an event that it does not accept in its state."""
+
+
+class InvalidDecision(TunerError):
+    """A scheduler returned what is no decision, or decided about a trial that does not exist."""
 
 
 class TrialFailed(TunerError):

@@ -1,23 +1,40 @@
-"""Signals that ask an experiment to end: once politely, twice at once."""
+"""What ends an experiment early: signals, politely once and at once the second time, and the time limit of the job it runs in."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from tuner.core.events import StopRequested
+from tuner.core.events import TIME_LIMIT, StopRequested
+from tuner.execution.polite_signals import POLITE_SIGNALS
 
-_POLITE = (signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
+SIGNAL_PREFIX: Final = "signal."
+"""What the rule of the reason begins with for which trials are interrupted by a signal; its name follows."""
+TIME_LIMIT_EXIT_CODE: Final = 124
+"""Exit code of a script that has reached its time limit, as that of ``timeout``."""
+_EXIT_CODE_OF_SIGNAL_0: Final = 128
+"""What a shell adds to the number of the signal that has ended a program."""
+INTERRUPTED_EXIT_CODE: Final = _EXIT_CODE_OF_SIGNAL_0 + signal.SIGINT
+"""Exit code of a script that was interrupted by Ctrl-C."""
+_ECHO_S: Final = 0.1
+"""A signal that follows this soon is the same wish: ``timeout`` and some shells tell a program first by itself, then with its group."""
+_MAX_WISHES: Final = 2
 
 
 class Interrupts:
     """While entered, turns signals into stop requests.
 
     The first signal lets trials save and leave; a second one kills them. A third SIGINT raises `KeyboardInterrupt`, for the case that
-    even that does not help. Outside the main thread, where Python handles no signals, this does nothing.
+    even that does not help. What is ignored stays ignored, as SIGHUP under ``nohup``, and a handler of the user's own for a signal
+    other than SIGINT and SIGTERM stays in place. Outside the main thread, where Python handles no signals, this does nothing.
 
     Args:
         request_stop: Told of each request; called from the signal handler.
@@ -28,14 +45,15 @@ class Interrupts:
 
     def __init__(self, request_stop: Callable[[StopRequested], None]) -> None:
         self._request_stop = request_stop
-        self._num_received = 0
+        self._num_wishes = 0
+        self._last_at = float("-inf")
         self._before: dict[signal.Signals, Any] = {}
         self.received: signal.Signals | None = None
 
     def __enter__(self) -> Self:
         """Install the handlers."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in _POLITE}
+            self._before = {number: signal.signal(number, self._handle) for number in POLITE_SIGNALS if _may_take(number)}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -44,9 +62,64 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._num_received += 1
+        now = time.monotonic()
+        is_echo, self._last_at = now < self._last_at + _ECHO_S, now
+        if is_echo:
+            return
+        self._num_wishes += 1
         name = signal.Signals(number)
         self.received = self.received or name
-        if self._num_received > 2 and name is signal.SIGINT:  # noqa: PLR2004  (the third time)
+        if self._num_wishes > _MAX_WISHES and name is signal.SIGINT:
             raise KeyboardInterrupt
-        self._request_stop(StopRequested(f"signal.{name.name}", is_urgent=self._num_received > 1))
+        self._request_stop(StopRequested(f"{SIGNAL_PREFIX}{name.name}", is_urgent=self._num_wishes > 1))
+
+
+def cause_of_interruption(rule: str) -> str:
+    """Return who interrupted an experiment that stops by this rule, in words; empty where it stops for another reason."""
+    if rule == TIME_LIMIT:
+        return "the time limit"
+    return rule.removeprefix(SIGNAL_PREFIX) if rule.startswith(SIGNAL_PREFIX) else ""
+
+
+def exit_code(rule: str, received: signal.Signals | None) -> int | None:
+    """Return with which code a script is to end, None if it is to go on.
+
+    Args:
+        rule: Of the reason for which the experiment stopped, empty for none.
+        received: The first signal that came.
+    """
+    if rule == TIME_LIMIT:
+        return TIME_LIMIT_EXIT_CODE
+    return None if received is None else _EXIT_CODE_OF_SIGNAL_0 + received
+
+
+def is_script() -> bool:
+    """Return whether the process is for itself, as against a notebook or an interpreter with somebody in front of it.
+
+    Outside the main thread there is no telling the process to end.
+    """
+    is_interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    return not is_interactive and threading.current_thread() is threading.main_thread()
+
+
+def end_script_with(code: int) -> None:
+    """Let the script run on, and have the process end with this exit code when it has come to its end."""
+    atexit.unregister(_leave)
+    atexit.register(_leave, code)
+
+
+def _leave(code: int) -> None:
+    # Python has no other way to choose the exit code of a script that ends well. What others want done at exit is done before.
+    atexit.unregister(_leave)
+    atexit._run_exitfuncs()  # noqa: SLF001  (os._exit would leave it out)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or its reader has gone
+            stream.flush()
+    os._exit(code)
+
+
+def _may_take(number: signal.Signals) -> bool:
+    handler = signal.getsignal(number)
+    if number in (signal.SIGINT, signal.SIGTERM):
+        return handler not in (signal.SIG_IGN, None)  # None is a handler that C code has installed, which could not be put back
+    return handler is signal.SIG_DFL

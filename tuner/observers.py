@@ -16,6 +16,7 @@ from tuner.core.commands import (
     TrialAdded,
     TrialEnded,
     TrialPaused,
+    TrialSilent,
     TrialStarted,
 )
 from tuner.core.trial import CheckpointRecord, Trial
@@ -104,6 +105,8 @@ class Observers:
                 call("on_trial_save", **info)
             case CheckpointMissed(trial, failure):
                 _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", trial.trial_id, failure)
+            case TrialSilent():
+                _tell_of_silence(notice)
             case AttemptFailed(_, _, True):
                 call("on_trial_recover", **info)
             case AttemptFailed():
@@ -137,3 +140,13 @@ class Observers:
             ", ".join(sorted(trial.summary)) or "none",
         )
         self._score_attribute = None
+
+
+def _tell_of_silence(notice: TrialSilent) -> None:
+    usual = "it has not reported at all yet" if notice.usual_s is None else f"its reports usually come {notice.usual_s:.3g} s apart"
+    _log.warning(
+        "trial %s has been silent for %.0f s and may hang: %s; FailureConfig(report_timeout_s=...) has such trials killed and tried again",
+        notice.trial.trial_id,
+        notice.silent_s,
+        usual,
+    )

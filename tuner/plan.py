@@ -114,6 +114,7 @@ class Plan:
             fail_fast=bool(self.failure.fail_fast),
             time_budget_s=self.tune.budget_s,
             stop_grace_s=self.failure.stop_grace_s,
+            interrupt_grace_s=self.run.interrupt_grace_s,
             report_timeout_s=self.failure.report_timeout_s,
             checkpoints=self.checkpoint.policy(is_class=is_class_trainable(self.trainable)),
         )

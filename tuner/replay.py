@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.core.commands import Notice
-from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested, TurnEnded
+from tuner.core.counsel import Advice
+from tuner.core.events import Event, SearchEnded, SuggestionPostponed, TrialSuggested, TurnEnded
 from tuner.core.experiment import Experiment
+from tuner.errors import StorageError
 from tuner.storage import journal, records
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import trial_directory
+from tuner.storage.release import THIS_RELEASE, writer_of
 
 from .proposer import Proposer
 
@@ -70,7 +73,7 @@ def replay(
             continue
         if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
             experiment.handle(TurnEnded(), routine_end_s, ())
-        event, elapsed_s, advice = records.decode(body)
+        event, elapsed_s, advice = _decoded(body, directory)
         if configs and isinstance(event, TrialSuggested):
             event = replace(event, config=configs.decode(event.config))
         if isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded):
@@ -88,6 +91,13 @@ def replay(
     _say_what_has_changed(experiment, proposer)
     recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - _RECENT_S]
     return Replayed(elapsed_s, recent)
+
+
+def _decoded(body: records.Body, directory: Path) -> tuple[Event, float, tuple[Advice, ...]]:
+    try:
+        return records.decode(body)
+    except StorageError as cause:
+        raise StorageError(f"{cause}; {str(directory)!r} was written by {writer_of(directory)}, this is version {THIS_RELEASE}") from cause
 
 
 def _tell(proposer: Proposer, notices: Sequence[Notice]) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import logging
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from tuner.core.events import StopRequested
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
+from tuner.execution import leftovers
 from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
@@ -40,7 +40,7 @@ from .config import ResumeConfig
 from .directory import Record, check_unused, rewrite_declaration, write_declaration
 from .driver import Driver
 from .insistence import Insistence
-from .interrupts import Interrupts
+from .interrupts import Interrupts, cause_of_interruption, exit_code
 from .journaling import JournalLog
 from .mending import mend_logs
 from .observers import Observers
@@ -60,13 +60,13 @@ class Finished:
     Attributes:
         directory: The experiment's directory.
         trials: All trials.
-        signal: The signal that ended it, None where it ran to its end.
+        exit_code: With which a script is to end, since a signal or the time limit interrupted it; None where it is to go on.
         persistence: What saving has cost, None where nothing was run.
     """
 
     directory: Path
     trials: Sequence[Trial]
-    signal: signal.Signals | None
+    exit_code: int | None = None
     persistence: Persistence | None = None
 
 
@@ -109,6 +109,7 @@ class Run:
         self._resumption = resumption
         self._objects = ObjectStore(directory, sync=plan.run.durability != "process")
         self._callbacks = _callbacks(plan)
+        self._began_s = 0.0
 
     def execute(self) -> Finished:
         """Run the experiment to its end."""
@@ -117,6 +118,7 @@ class Run:
         check_secrets(plan.space)
         plan.connect()
         with contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects))) as opened:
+            self._began_s = opened.executor.clock()
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
             steal = self._resumption is not None and self._resumption.steal
@@ -132,12 +134,14 @@ class Run:
         plan, directory = self._plan, self._directory
         configs = ConfigCodec(plan.space, self._objects)
         if self._resumption:
+            _end_leftovers(directory)
             tail, rebuilt = self._taken_up(self._resumption, configs)
         else:
             tail, rebuilt = START, rebuild(plan, directory, settings, None, configs)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
             stage = _Stage(rebuilt, executor, settings, journal, cleaner)
-            return self._drive(stage, CheckpointStore(directory, cleaner))
+            earlier = [(trial.trial_id, kept.index) for trial in rebuilt.state.experiment.trials for kept in trial.checkpoints]
+            return self._drive(stage, CheckpointStore(directory, cleaner, earlier))
 
     def _taken_up(self, resumption: Resumption, configs: ConfigCodec) -> tuple[Tail, Rebuilt]:
         """Take over the directory of an experiment, and return where its journal ends and how it was left."""
@@ -176,6 +180,7 @@ class Run:
             find_damage=store.find_damage,
             at_rest=snapshots.at_rest,
             elapsed_s=stage.rebuilt.past.elapsed_s,
+            leave_at_s=None if plan.run.leave_at_s is None else self._began_s + plan.run.leave_at_s,
         )
         first = [self._resumption.resume.event(settings)] if self._resumption else []
         num_started = sum(trial.attempt for trial in experiment.trials)
@@ -184,37 +189,39 @@ class Run:
             log.ask_to_stop(request)
             driver.request_stop(request)
 
-        try:
-            with rare_garbage_collection(), Interrupts(request_stop) as interrupts:
-                observers.begin_experiment(
-                    stop=plan.run.stop,
-                    num_samples=plan.tune.num_samples,
-                    total_num_samples=settings.max_trials,
-                    mode=settings.mode,
-                    space=plan.space,
-                )
-                if self._resumption:
-                    self._tell_changes()
-                    rows = JournalRows(directory, superseded_attempts(experiment.trials))
-                    mend_logs(self._callbacks, experiment.trials, rows, stage.rebuilt.past.recent)
-                driver.run(first)
-                snapshots.close(driver.elapsed_s)
-                log.close(driver.elapsed_s)
-        except Exception as defect:
-            defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
-            raise
-        finally:
-            observers.end_experiment()
-            console.close()
-        if experiment.stall:
-            _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
-        if self._resumption and num_started == sum(trial.attempt for trial in experiment.trials):
-            console.print_notice("nothing was left to run; to go on, restore with a larger num_samples or a resume_config")
-        if interrupts.received:
-            console.print_notice(f"interrupted by {interrupts.received.name}; continue with\n    {restore_line(directory, plan)}")
+        with Interrupts(request_stop) as interrupts:
+            try:
+                with rare_garbage_collection():
+                    observers.begin_experiment(
+                        stop=plan.run.stop,
+                        num_samples=plan.tune.num_samples,
+                        total_num_samples=settings.max_trials,
+                        mode=settings.mode,
+                        space=plan.space,
+                    )
+                    if self._resumption:
+                        self._tell_changes()
+                        rows = JournalRows(directory, superseded_attempts(experiment.trials))
+                        mend_logs(self._callbacks, experiment.trials, rows, stage.rebuilt.past.recent)
+                    driver.run(first)
+                    snapshots.close(driver.elapsed_s)
+                    log.close(driver.elapsed_s)
+            except (Exception, KeyboardInterrupt) as defect:
+                defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
+                raise
+            finally:
+                observers.end_experiment()
+                console.close()
+            if experiment.stall:
+                _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
+            if self._resumption and num_started == sum(trial.attempt for trial in experiment.trials):
+                console.print_notice("nothing was left to run; to go on, restore with a larger num_samples or a resume_config")
+            rule = experiment.stop_reason.rule if experiment.stop_reason else ""
+            if cause := cause_of_interruption(rule):
+                console.print_notice(f"interrupted by {cause}; continue with\n    {restore_line(directory, plan)}")
         account = accountant.report()
         _log.info("%s", account)
-        return Finished(directory, experiment.trials, interrupts.received, account)
+        return Finished(directory, experiment.trials, exit_code(rule, interrupts.received), account)
 
     def _tell_changes(self) -> None:
         for change in self._resumption.changes if self._resumption else ():
@@ -230,7 +237,7 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
     plan = plan.copy()
     plan.connect()
     rebuilt = rebuild(plan, directory, resumption.settings, usable(plan, directory), ConfigCodec(plan.space, ObjectStore(directory)))
-    return Finished(directory, rebuilt.state.experiment.trials, None)
+    return Finished(directory, rebuilt.state.experiment.trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +303,14 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.unfreeze()
 
 
+def _end_leftovers(directory: Path) -> None:
+    for leftover in leftovers.end_leftovers(directory):
+        _log.warning("%s was still running, left behind by a trial of a driver that is dead; it has been killed", leftover)
+
+
 def _make_executor(plan: Plan, directory: Path, objects: ObjectStore) -> Executor:
     assign = Assigner(plan, directory, objects)
     if plan.run.executor == "inline":
         return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
-    return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources)
+    environ = {leftovers.VARIABLE: str(leftovers.DriverName.mine(directory))}
+    return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources, environ=environ)

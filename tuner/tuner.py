@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -21,6 +20,7 @@ from tuner.loggers.callback import Callback
 
 from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from .directory import Record, check_restorable, is_experiment, named_directory, new_directory, read_record
+from .interrupts import INTERRUPTED_EXIT_CODE, end_script_with, is_script
 from .plan import Plan, make_plan, with_seed
 from .restoration import Given, changes, restored_arguments
 from .run import Finished, Resumption, Run, read
@@ -207,8 +207,14 @@ class Tuner:
     def fit(self) -> ResultGrid:
         """Run the experiment and return the results of all its trials.
 
-        A trial that fails does not raise: its error is in the results. The first Ctrl-C (or SIGTERM, SIGUSR1) lets running trials save
-        and leave, and returns what there is; the second kills them.
+        A trial that fails does not raise: its error is in the results.
+
+        The first Ctrl-C, or another signal that asks a program to end (SIGTERM, SIGHUP, and what batch systems send), lets running trials
+        save and leave within ``RunConfig(interrupt_grace_s=...)``; the second kills them. So does a time limit that is nearly over. The
+        experiment can be restored then, and the line of code for it is printed. After Ctrl-C `fit` returns what there is, with the
+        interrupted trials marked, and the script goes on; its exit code will be 130, as shells expect of one that was interrupted. After
+        any other signal, and at the time limit, a script ends here, with the exit code below; one that wants to go on catches the
+        `SystemExit` and calls `get_results`. In a notebook or an interpreter `fit` always returns.
 
         Raises:
             RuntimeError: If it has been called before.
@@ -217,7 +223,11 @@ class Tuner:
             ExperimentExists: If the directory of this name already holds an experiment.
             StorageError: If the storage path cannot be written to.
             TrialFailed: If a trial failed and ``FailureConfig(fail_fast="raise")`` was given.
-            SystemExit: After SIGTERM, with status 143, once everything is saved.
+            SystemExit: In a script that was told to end, once everything is saved: with 128 plus the signal's number (143 for SIGTERM,
+                129 for SIGHUP), or 124 at the time limit.
+
+        Departures:
+            Ray Tune loses what SIGTERM and SIGHUP find unsaved.
         """
         if self._grid is not None:
             raise RuntimeError(
@@ -288,5 +298,8 @@ def _raise_if_told(plan: Plan, finished: Finished) -> None:
     if failed is not None and plan.failure.fail_fast == "raise":
         failure = failed.failures[-1]
         raise TrialFailed(f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}")
-    if finished.signal is signal.SIGTERM:
-        raise SystemExit(128 + signal.SIGTERM)
+    if finished.exit_code is None or not is_script():
+        return
+    if finished.exit_code != INTERRUPTED_EXIT_CODE:
+        raise SystemExit(finished.exit_code)
+    end_script_with(finished.exit_code)

@@ -7,7 +7,7 @@ import pytest
 from tuner.analysis.result import Result
 from tuner.errors import StorageError, TrialFailed
 
-FAILED_AT = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001  (local time, as the files have it)
+FIRST_AT = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001  (local time, as the files have it)
 
 
 @pytest.fixture
@@ -22,17 +22,14 @@ def write_results(directory, rows, end="\n"):
     (directory / "result.json").write_text("\n".join(lines) + end)
 
 
-def write_error(directory, *failures):
-    texts = [f"Failure #{number} ({remark})\n{text}\n\n" for number, (remark, text) in enumerate(failures, start=1)]
+def write_error(directory, *events):
+    """Write what went wrong, or None for a new start, in this order, the clock being set back an hour each time."""
+    texts, num_failures = [], 0
+    for number, event in enumerate(events, start=1):
+        dated = f"(attempt {number}, {FIRST_AT - number * timedelta(hours=1):%Y-%m-%d %H:%M:%S})"
+        num_failures += event is not None
+        texts.append(f"Started again {dated}\n\n" if event is None else f"Failure #{num_failures} {dated}\n{event}\n\n")
     (directory / "error.txt").write_text("".join(texts))
-
-
-def attempt(number, at=FAILED_AT):
-    return f"attempt {number}, {at:%Y-%m-%d %H:%M:%S}"
-
-
-def stamp(at):
-    return f"{at:%Y-%m-%d_%H-%M-%S}"
 
 
 def test_results_and_configuration_come_from_the_json_files(directory):
@@ -125,9 +122,9 @@ def test_a_moved_directory_is_read_where_it_is(directory, make, tmp_path):
     assert result.checkpoint.path == str(moved / "checkpoint_000000")
 
 
-def test_the_last_failure_is_the_error_of_a_trial_that_did_not_go_on(directory):
-    write_results(directory, [{"loss": 1.0, "date": stamp(FAILED_AT - timedelta(seconds=5))}])
-    write_error(directory, (f"{attempt(1)}, tried again", "OSError: gone"), (attempt(2), "ValueError: boom\nTraceback:\n\n  line 3"))
+def test_the_last_failure_is_the_error_of_a_trial_that_did_not_go_on_whatever_the_clock_said(directory):
+    write_results(directory, [{"loss": 1.0, "date": f"{FIRST_AT + timedelta(days=1):%Y-%m-%d_%H-%M-%S}"}])
+    write_error(directory, "OSError: gone", None, "ValueError: boom\nTraceback:\n\n  line 3")
     result = Result.from_path(directory)
     assert isinstance(result.error, TrialFailed)
     assert str(result.error) == "trial t00007 failed: ValueError: boom"
@@ -135,20 +132,15 @@ def test_the_last_failure_is_the_error_of_a_trial_that_did_not_go_on(directory):
     assert result.status == "ERROR"
 
 
-def test_a_failure_after_which_the_trial_was_tried_again_is_no_error(directory):
-    write_error(directory, (f"{attempt(1)}, tried again", "ValueError: boom"))
-    assert Result.from_path(directory).error is None
-
-
-def test_a_failure_before_the_last_result_is_no_error(directory):
-    write_results(directory, [{"loss": 1.0, "date": stamp(FAILED_AT + timedelta(seconds=5))}])
-    write_error(directory, (attempt(1), "ValueError: boom"))
+def test_a_failure_after_which_the_trial_was_started_again_is_no_error(directory):
+    write_results(directory, [{"loss": 1.0, "date": f"{FIRST_AT - timedelta(days=1):%Y-%m-%d_%H-%M-%S}"}])
+    write_error(directory, "OSError: gone", None, "ValueError: boom", None)
     result = Result.from_path(directory)
     assert (result.error, result.status) == (None, None)
 
 
 def test_a_trial_that_failed_before_its_first_result_can_be_read(directory):
-    write_error(directory, (attempt(1), "ImportError: no module"))
+    write_error(directory, "ImportError: no module")
     result = Result.from_path(directory)
     assert str(result.error) == "trial t00007 failed: ImportError: no module"
     assert result.metrics_dataframe.empty

@@ -7,6 +7,7 @@ from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answe
 from tuner.core.events import Outcome, WorkerStarted
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import Ending, Status
+from tuner.errors import InvalidDecision
 
 WHY, LATER = Reason("test"), Reason("later")
 SAVES = CheckpointPolicy(can_save_on_demand=True)
@@ -125,3 +126,20 @@ def test_a_resumed_trial_that_does_not_fit_yet_waits_and_the_searcher_is_not_ask
     talk.say(WorkerStarted("t00001", 1, 1))
     assert starts(talk.report("t00001", 1)) == []
     assert starts(talk.exit("t00001", Outcome.COMPLETED)) == [("t00000", 2)]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ([Stop("t00099", WHY)], r"ScriptedScheduler decided Stop for a trial 't00099', of which there is none; it was told of 1 trials"),
+        ([Resume([], WHY)], r"ScriptedScheduler decided Resume for a trial \[\]"),
+        (["STOP"], r"ScriptedScheduler must return Stop, Pause, Resume or Save, got 'STOP'"),
+        ("STOP", r"ScriptedScheduler must return a list of decisions, empty for none, got 'STOP'"),
+        (None, r"ScriptedScheduler must return a list of decisions, empty for none, got None"),
+    ],
+)
+def test_what_is_no_decision_about_a_trial_is_refused_by_naming_scheduler_and_trial(said, message):
+    talk = Conversation(ScriptedScheduler({("t00000", 1): said}), max_trials=1)
+    talk.begin(1)
+    with pytest.raises(InvalidDecision, match=message):
+        talk.report("t00000", 1)

@@ -182,13 +182,6 @@ def test_a_failed_trial_is_tried_again_from_its_latest_checkpoint():
     assert [notice.will_retry for notice in talk.notices if isinstance(notice, AttemptFailed)] == [True, False]
 
 
-def test_endless_retries_never_give_up():
-    talk = Conversation(max_trials=1, max_failures=-1)
-    talk.begin(1)
-    for attempt in range(2, 20):
-        assert starts(talk.exit("t00000", Outcome.FAILED, BOOM)) == [("t00000", attempt)]
-
-
 def test_a_lost_worker_is_not_charged_to_its_trial():
     talk = Conversation(max_trials=1, max_failures=0)
     talk.begin(1)
@@ -311,7 +304,7 @@ def test_a_worker_that_does_not_leave_is_killed_and_its_trial_still_ends_well():
 
 
 def test_a_stop_request_interrupts_everything_and_saves_what_can_be_saved():
-    talk = Conversation(max_trials=9, checkpoints=SAVES, stop_grace_s=5.0)
+    talk = Conversation(max_trials=9, checkpoints=SAVES, interrupt_grace_s=5.0)
     talk.begin(2)
     assert talk.say(StopRequested("signal.SIGINT")) == []
     assert answers(talk.report("t00000", 1)) == [("t00000", "stop", True)]
@@ -437,7 +430,7 @@ def test_a_restarted_driver_takes_up_what_was_interrupted_with_the_settings_of_i
     commands = talk.say(DriverRestarted(dataclasses.replace(talk.experiment.settings, capacity={"cpu": 1.0})))
     assert starts(commands) == [("t00000", 2)]
     assert talk.experiment.roster.pool.capacity == {"cpu": 1.0}
-    assert not talk.experiment.is_stopping
+    assert talk.experiment.stop_reason is None
 
 
 def test_a_restart_may_leave_unfinished_trials_alone_and_try_failed_ones_again():

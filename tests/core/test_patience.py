@@ -1,6 +1,10 @@
 """How long the engine waits for a worker."""
 
-from tuner.core.patience import Patience
+from tuner.core.patience import LAST_WORDS_S, Patience
+
+
+def names(overdue):
+    return [one.trial_id for one in overdue]
 
 
 def test_a_silent_worker_runs_out_of_time_and_the_reason_names_the_setting():
@@ -8,22 +12,23 @@ def test_a_silent_worker_runs_out_of_time_and_the_reason_names_the_setting():
     patience.expect_report("a", 5.0)
     assert patience.next_s == 15.0
     assert patience.exhausted(14.9) == []
-    [(trial_id, reason)] = patience.exhausted(15.0)
-    assert trial_id == "a"
-    assert "report_timeout_s=10.0" in reason
+    [overdue] = patience.exhausted(15.0)
+    assert overdue.trial_id == "a"
+    assert "report_timeout_s=10.0" in overdue.reason
+    assert overdue.last_words_s == LAST_WORDS_S < 1.0
     assert patience.exhausted(99.0) == []
 
 
 def test_without_a_timeout_a_worker_may_be_silent_for_ever():
     patience = Patience(None, 3.0)
     patience.expect_report("a", 5.0)
-    assert patience.next_s is None
+    assert patience.exhausted(1e9) == []
 
 
 def test_while_it_is_our_turn_no_time_runs():
     patience = Patience(10.0, 3.0)
     patience.expect_report("a", 0.0)
-    patience.take_sign_of_life("a")
+    patience.take_sign_of_life("a", 1.0)
     assert patience.exhausted(99.0) == []
 
 
@@ -31,15 +36,8 @@ def test_a_worker_that_was_told_to_leave_gets_the_grace_period_and_signs_of_life
     patience = Patience(10.0, 3.0)
     patience.expect_exit("a", 0.0)
     patience.expect_report("a", 2.0)
-    [(_, reason)] = patience.exhausted(3.0)
-    assert "stop_grace_s=3.0" in reason
-
-
-def test_urgency_leaves_no_time_at_all():
-    patience = Patience(None, 3.0)
-    patience.expect_exit("a", 1.0)
-    patience.expect_exit("a", 2.0, is_urgent=True)
-    assert [trial_id for trial_id, _ in patience.exhausted(2.0)] == ["a"]
+    [overdue] = patience.exhausted(3.0)
+    assert "stop_grace_s=3.0" in overdue.reason
 
 
 def test_the_next_attempt_of_a_trial_is_not_expected_to_leave():
@@ -49,3 +47,48 @@ def test_the_next_attempt_of_a_trial_is_not_expected_to_leave():
     assert patience.next_s is None
     patience.expect_report("a", 1.0)
     assert patience.next_s == 11.0
+
+
+def test_an_interruption_leaves_all_of_them_the_same_time_whenever_they_are_told():
+    patience = Patience(None, 30.0)
+    patience.expect_exit("told before", 0.0)
+    patience.interrupt(5.0, 10.0)
+    patience.expect_exit("told at once", 5.0)
+    patience.expect_exit("told late", 14.0)
+    assert patience.exhausted(14.9) == []
+    overdue = patience.exhausted(15.0)
+    assert set(names(overdue)) == {"told before", "told at once", "told late"}
+    assert all("interrupt_grace_s=10.0" in one.reason for one in overdue)
+
+
+def test_an_interruption_may_leave_more_time_than_an_ordinary_stop():
+    patience = Patience(None, 3.0)
+    patience.interrupt(0.0, 10.0)
+    patience.expect_exit("a", 0.0)
+    assert patience.next_s == 10.0
+
+
+def test_another_polite_interruption_wins_no_time():
+    patience = Patience(None, 30.0)
+    patience.interrupt(0.0, 10.0)
+    patience.expect_exit("a", 0.0)
+    patience.interrupt(8.0, 10.0)
+    assert names(patience.exhausted(10.0)) == ["a"]
+
+
+def test_urgency_leaves_no_time_at_all_and_no_last_words():
+    patience = Patience(None, 30.0)
+    patience.interrupt(0.0, 10.0)
+    patience.expect_exit("a", 0.0)
+    patience.interrupt(2.0, 10.0, is_urgent=True)
+    patience.expect_exit("b", 2.0)
+    assert sorted((one.trial_id, one.last_words_s) for one in patience.exhausted(2.0)) == [("a", 0.0), ("b", 0.0)]
+
+
+def test_who_has_had_time_for_last_words_is_killed_at_once_when_it_becomes_urgent():
+    patience = Patience(None, 3.0)
+    patience.interrupt(0.0, 10.0)
+    patience.expect_exit("a", 0.0)
+    assert names(patience.exhausted(10.0)) == ["a"]
+    patience.interrupt(10.1, 10.0, is_urgent=True)
+    assert [one.last_words_s for one in patience.exhausted(10.1)] == [0.0]

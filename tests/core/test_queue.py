@@ -103,3 +103,25 @@ def test_the_queue_agrees_with_a_list(steps):
                 model = [waiting for waiting in model if waiting is not expected]
         assert sorted(ids(queue)) == sorted(waiting.trial_id for waiting in model)
         assert len(queue) == len(model)
+
+
+def test_who_rests_waits_but_cannot_be_started_before_it_is_woken():
+    queue = ReadyQueue()
+    queue.rest(trial("tired"), 10.0)
+    queue.push(trial("fresh"))
+    assert (len(queue), ids(queue), queue.next_s) == (2, ["fresh", "tired"], 10.0)
+    assert queue.pop_first(anybody).trial_id == "fresh"
+    assert queue.pop_first(anybody) is None
+    assert not queue.wake(9.9)
+    assert queue.wake(10.0)
+    assert queue.pop_first(anybody).trial_id == "tired"
+    assert (len(queue), queue.next_s) == (0, None)
+
+
+def test_who_rests_is_not_put_forward_by_a_push_and_can_be_taken_out():
+    queue, tired = ReadyQueue(), trial("tired")
+    queue.rest(tired, 10.0)
+    queue.push(tired)
+    assert queue.pop_first(anybody) is None
+    queue.discard(tired)
+    assert (len(queue), ids(queue), queue.wake(10.0)) == (0, [], False)

@@ -135,6 +135,22 @@ def test_settings_of_failures(options, message):
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"interrupt_grace_s": -1}, "interrupt_grace_s must be finite and at least 0 seconds, got -1"),
+        ({"interrupt_grace_s": float("inf")}, "interrupt_grace_s must be finite and at least 0 seconds, got inf"),
+        ({"time_limit_s": 12}, r"time_limit_s must be finite and more than interrupt_grace_s=10.0 and 2.0 s .*, got 12"),
+        ({"time_limit_s": float("nan")}, "time_limit_s must be finite and more than .*, got nan"),
+        ({"time_limit_s": float("inf")}, "time_limit_s must be finite and more than .*, got inf"),
+        ({"time_limit_s": -5, "interrupt_grace_s": 0}, "time_limit_s must be finite and more than .*, got -5"),
+    ],
+)
+def test_settings_of_interruptions(options, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig(**options)
+
+
+@pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
         (FailureConfig, {"max_failures": "2"}, "max_failures must be a whole number, got '2'"),
@@ -150,6 +166,9 @@ def test_settings_of_failures(options, message):
         (RunConfig, {"resources": [1]}, r"resources must be a dictionary of amounts by name, got \[1\]"),
         (RunConfig, {"resources": {"cpu": "2"}}, "resources must be a dictionary of amounts by name, got {'cpu': '2'}"),
         (RunConfig, {"storage_path": 3}, "storage_path must be a path, got 3"),
+        (RunConfig, {"time_limit_s": "2h"}, "time_limit_s must be a number of seconds or None, got '2h'"),
+        (RunConfig, {"time_limit_s": True}, "time_limit_s must be a number of seconds or None, got True"),
+        (RunConfig, {"interrupt_grace_s": None}, "interrupt_grace_s must be a number of seconds, got None"),
     ],
 )
 def test_values_of_the_wrong_type(kind, options, message):

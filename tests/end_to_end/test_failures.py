@@ -66,7 +66,7 @@ DEATHS = {
     "os._exit(3)": ("exited with code 3: the process ended before the training code did", "these are my last words"),
     "os._exit(0)": ("exited with code 0: the process ended before the training code did", ""),
     "segfault": ("killed by SIGSEGV", ""),
-    "SIGKILL": ("killed by SIGKILL", "the kernel does that when memory runs out"),
+    "SIGKILL": ("killed by SIGKILL: a signal ended the process that nobody here had sent", " MiB of memory at most"),
 }
 
 

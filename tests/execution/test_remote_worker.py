@@ -8,6 +8,7 @@ import pytest
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import Failure, Verdict
+from tuner.execution.post_mortem import Remains
 from tuner.execution.remote_worker import RemoteWorker
 from tuner.execution.wire import DriverEnd
 
@@ -27,7 +28,7 @@ class Conversation:
         return self.worker.receive()
 
     def exited(self, code=0):
-        event = self.worker.exit_event(code)
+        event = self.worker.exit_event(None if code is None else Remains(code))
         assert (event.trial_id, event.attempt) == ("t00001", 2)
         return event
 
@@ -113,8 +114,24 @@ def test_a_silent_death_is_told_from_the_exit_code(talk, code, kind):
     assert ended.failure.kind == kind
 
 
-def test_an_unexplained_kill_hints_at_memory(talk):
-    assert "memory" in talk.exited(-9).failure.message
+@pytest.mark.parametrize(
+    ("is_oom", "hint"),
+    [
+        (True, "the kernel ended the process because memory ran out"),
+        (False, "nor the kernel for lack of memory"),
+        (None, "the kernel does that when memory runs out"),
+    ],
+)
+def test_a_kill_that_nobody_here_has_sent_is_explained_as_far_as_the_kernel_tells(talk, is_oom, hint):
+    failure = talk.worker.exit_event(Remains(-9, peak_bytes=3 << 30, is_oom=is_oom)).failure
+    assert hint in failure.message
+    assert failure.message.endswith("; it had used 3,072 MiB of memory at most")
+
+
+def test_a_worker_that_was_killed_on_purpose_is_quoted_with_where_it_was(talk):
+    talk.stderr.write_text("Stack (most recent call first):\n  in train\n")
+    talk.worker.condemn("it hangs")
+    assert talk.exited(-9).failure == Failure("killed", "it hangs", "Stack (most recent call first):\n  in train\n")
 
 
 def test_the_end_of_the_error_stream_is_told(talk):

@@ -14,11 +14,13 @@ def test_failures_are_appended_by_attempt_without_colour_codes(make_trial):
     trial.failures.append(Failure("ValueError", "bad \x1b[31mred\x1b[0m value", "Traceback:\n  \x1b]0;title\x07line\n"))
     log.on_trial_recover(1, [], trial)
     trial.attempt = 2
+    log.on_trial_start(1, [], trial)
     trial.failures.append(Failure("killed by SIGSEGV", ""))
     log.on_trial_error(2, [], trial)
     text = (Path(trial.local_path) / "error.txt").read_text()
     assert re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "DATE", text) == (
         "Failure #1 (attempt 1, DATE)\nValueError: bad red value\nTraceback:\n  line\n\n"
+        "Started again (attempt 2, DATE)\n\n"
         "Failure #2 (attempt 2, DATE)\nkilled by SIGSEGV\n\n"
     )  # fmt: skip
 
@@ -38,3 +40,14 @@ def test_any_text_can_be_written(make_trial, text):
     trial.failures.append(Failure("ValueError", text))
     ErrorLog().on_trial_error(1, [], trial)
     assert (Path(trial.local_path) / "error.txt").stat().st_size
+
+
+def test_of_the_starts_after_a_failure_only_the_first_is_told(make_trial):
+    trial, log = make_trial(), ErrorLog()
+    log.on_trial_start(1, [], trial)
+    assert not Path(trial.local_path, "error.txt").exists()
+    trial.failures.append(Failure("ValueError", "bad"))
+    log.on_trial_recover(1, [], trial)
+    for trial.attempt in (2, 3, 4):  # paused and resumed
+        log.on_trial_start(1, [], trial)
+    assert Path(trial.local_path, "error.txt").read_text().count("Started again") == 1

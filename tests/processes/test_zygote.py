@@ -161,4 +161,6 @@ def test_a_kill_withdraws_a_request_that_has_not_been_met(ends):
     for request in (Start(17, theirs.fileno()), Kill(17), Start(18, theirs.fileno())):
         send_request(driver, request)
     assert serve(control, FakeStarter(num_refusals=0, hatch=hatch)) is hatch
-    assert [json.loads(line) for line in driver.makefile()] == [{"kind": "gone", "worker": 17, "code": -signal.SIGKILL}]
+    assert [json.loads(line) for line in driver.makefile()] == [
+        {"kind": "gone", "worker": 17, "code": -signal.SIGKILL, "peak_bytes": 0, "is_oom": False}
+    ]

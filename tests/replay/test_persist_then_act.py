@@ -8,7 +8,7 @@ from schedulers.decisions import Pause, Reason, Resume, Save
 from searchers import BasicVariantGenerator
 from tests.core.conversation import ScriptedScheduler
 from tuner.core.commands import AnswerReport, DeleteCheckpoint, KillWorker, StartWorker
-from tuner.core.events import CheckpointLost, StopRequested, TurnEnded, WorkerExited
+from tuner.core.events import TIME_LIMIT, CheckpointLost, StopRequested, TurnEnded, WorkerExited
 from tuner.core.experiment import Experiment
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
@@ -65,7 +65,7 @@ class Record(Callback):
         return [event for kind, event in self.done[last_write + 1 : index] if kind == "take"]
 
 
-def driver_of(record, scheduler=None, *, elapsed_s=0.0, tick_s=None, find_damage=None, num_to_keep=1, **settings):
+def driver_of(record, scheduler=None, *, elapsed_s=0.0, tick_s=None, find_damage=None, num_to_keep=1, leave_at_s=None, **settings):
     policy = CheckpointPolicy(can_save_on_demand=True, retention=RetentionPolicy(num_to_keep=num_to_keep))
     declared = ExperimentSettings(capacity={"cpu": 1.0}, max_trials=1, checkpoints=policy, **settings)
     experiment = Experiment(declared, scheduler or ScriptedScheduler(), NoopStopper())
@@ -73,9 +73,8 @@ def driver_of(record, scheduler=None, *, elapsed_s=0.0, tick_s=None, find_damage
     searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
     proposer = Proposer(searcher, {}, lambda config: {"cpu": 1.0})
     observers = Observers(proposer, CallbackList([record]), experiment.trials, Path("nowhere"), None)
-    return Driver(
-        experiment, record, record, proposer, observers, record.delete, find_damage=find_damage, elapsed_s=elapsed_s, tick_s=tick_s
-    )
+    times = {"elapsed_s": elapsed_s, "tick_s": tick_s, "leave_at_s": leave_at_s}
+    return Driver(experiment, record, record, proposer, observers, record.delete, find_damage=find_damage, **times)
 
 
 @pytest.fixture
@@ -112,6 +111,13 @@ def test_nobody_waits_beyond_a_deadline():
     driver_of(record, time_budget_s=120.0, stop_grace_s=7.0).run()
     assert record.clock() == 127.0
     assert [command for kind, command in record.done if kind == "do" and isinstance(command, KillWorker)]
+
+
+def test_a_driver_whose_time_is_nearly_over_interrupts_the_experiment_by_itself():
+    record = Record(duration_s=50.0)
+    driver_of(record, leave_at_s=120.0, interrupt_grace_s=7.0).run()
+    assert record.clock() == 127.0
+    assert [event.rule for kind, event in record.done if kind == "take" and isinstance(event, StopRequested)] == [TIME_LIMIT]
 
 
 def test_a_driver_that_ticks_looks_at_the_clock_meanwhile():

@@ -28,14 +28,15 @@ def _of(file: str, *defects: tuple[str, str, str]) -> list[Mutant]:
 
 DRIVER = _of(
     "tuner/driver.py",
-    ("            self._fold(event)\n        self._log.flush()\n", "            self._fold(event)\n", "I15"),
-    ("        if not outcome.is_routine:\n            self._log.flush()\n", "", "I15"),
+    ("            self._fold(event)\n        self._write()\n", "            self._fold(event)\n", "I15"),
+    ("        if not outcome.is_routine:\n            self._write()\n", "", "I15"),
     ("return bool(why)", "return False", "I5"),
     ("self._earlier_s = elapsed_s", "self._earlier_s = 0.0", "I14 I20"),
     ("[*requests, *answers, *events]", "[*requests, *events]", "I9"),
     ("self._answers += [lost, WorkerExited", "self._answers += [WorkerExited", "I9"),
     ("        return min(limits, default=None)", "        return None", "I9"),
-    ("if isinstance(command, DeleteCheckpoint):", "if isinstance(command, DeleteCheckpoint) and not self._answers:", "I16"),
+    ("if isinstance(command, DeleteCheckpoint):", "if isinstance(command, DeleteCheckpoint) and len(commands) < 3:", "I16"),
+    ("            self._earlier_s, self._began_s = began_s, self._executor.clock()\n", "            pass\n", "I17 I12"),
 )
 
 CORE = _of(
@@ -55,8 +56,9 @@ CORE = _of(
     "tuner/core/roster.py",
     ("        self.pool.release(trial.resources, trial.gpu_ids)\n", "", "I3 I9"),
     ("        trial.attempt += 1\n", "", "I8 I4"),
-    ("        if move is TrialMove.RETRY:\n", "        if True:\n", "I12"),
+    ("        trial.num_failures += 1\n        trial.num_vain_attempts", "        trial.num_failures += 2\n        trial.num_vain_attempts", "I12"),
     ("        trial.intention = None\n", "        pass\n", "I17 I20 I9"),
+    ('        self.live = {trial_id: self[trial_id] for trial_id in state["live"]}\n', "", "I13 I7"),
     ("        self.paused.pop(trial.trial_id, None)\n        self._move(trial, TrialMove.START)", "        self._move(trial, TrialMove.START)", "I3"),
 ) + _of(
     "tuner/core/lifecycle.py",
@@ -87,15 +89,16 @@ DESK = _of(
     ("        self._num_asked -= self.num_outstanding\n", "", "I20"),
     ("        self.num_outstanding -= 1\n        self._num_asked -= 1\n", "        self.num_outstanding -= 1\n", "I20"),
     ("        self._is_suspended = False\n        self._num_asked -=", "        self._num_asked -=", "I20 I9"),
-    ("        self.is_postponed = not self._has_heard", "        self.is_postponed = True", "I9"),
 ) + _of(
     "tuner/core/patience.py",
     ("            self._deadlines.set(trial_id, now_s + self._report_timeout_s)", "            pass", "I9"),
-    ("self._deadlines.set(trial_id, now_s if is_urgent else now_s + self._stop_grace_s)", "pass", "I9"),
-    ("and now_s >= self._budget_s:", "and now_s > 2 * self._budget_s:", "I20 I9"),
+    ("self._deadlines.set(trial_id, now_s + self._stop_grace_s if self._all_gone_s is None else self._all_gone_s)", "pass", "I9"),
+    ("            self._deadlines.set(trial_id, self._all_gone_s)\n", "            pass\n", "I9 I17"),
 ) + _of(
-    "tuner/core/queue.py",
-    ("        if trial.trial_id in self._members:\n            return\n", "", "I4 I3"),
+    "tuner/core/counsel.py",
+    ("and now_s >= self.time_budget_s:", "and now_s > 2 * self.time_budget_s:", "I20 I9"),
+    ("counts = self._recall(question, counts)", "pass", "I7"),
+    ("        self._num_questions += 1\n", "", "I7"),
 )  # fmt: skip
 
 JOURNAL = _of(
@@ -135,18 +138,31 @@ CODEC = _of(
     ('fields.get("is_complete", False)', "False", "I7"),
     ('        body["d"] = ', '        body["e"] = ', "I14 defect"),
 ) + _of(
-    "tuner/run.py",
-    ("            self._routine_end_s = None\n        self", "        self", "I7"),
-    ("            body[records.ROUTINE_END] = self._routine_end_s\n", "", "I7 I17"),
+    "tuner/journaling.py",
+    ("            body[records.ROUTINE_END] = self._routine_end_s\n            self._routine_end_s = None\n", "            self._routine_end_s = None\n", "I7"),
+    ("            self._routine_end_s = None\n        self._encoding_s", "        self._encoding_s", "I7"),
+    ("        self._cleaner.release()\n", "", "I16"),
 )  # fmt: skip
 
 REPLAY = _of(
     "tuner/replay.py",
     ("    return Replayed(elapsed_s, recent)", "    return Replayed(0.0, recent)", "I14 I20"),
-    ("            experiment.handle(TurnEnded(), routine_end_s)\n", "            pass\n", "I7 defect"),
-    ("    [answer] = proposer.ask([event.trial_id])\n", "    answer = None\n", "I20 I9"),
-    ("        outcome = experiment.handle(event, elapsed_s)\n", "        outcome = experiment.handle(event, 0.0)\n", "I7"),
+    ("            experiment.handle(TurnEnded(), routine_end_s, ())\n", "            pass\n", "I7 I6"),
+    ("            event = proposer.relive(event)\n", "            pass\n", "I17 I20"),
+    ("outcome = experiment.handle(event, elapsed_s, advice)", "outcome = experiment.handle(event, 0.0, advice)", "I7"),
+    ('            elapsed_s = body["t"]  #', "            pass  #", "I14"),
 )
+
+SNAPSHOTS = _of(
+    "tuner/snapshots.py",
+    ('        counsel.scheduler.load_state_dict(state["scheduler"])\n', "", "I6 I7"),
+    ('        self.proposer.load_state_dict(state["proposer"])\n', "", "I17 I20 I9"),
+) + _of(
+    "tuner/core/memory.py",
+    ('trial.attempt = fields["attempt"]', "trial.attempt = 0", "I7 I13"),
+    ('trial.next_checkpoint = fields["next_checkpoint"]', "trial.next_checkpoint = 0", "I5 I7"),
+    ('trial.leased = set(fields["leased"])', "trial.leased = set()", "I7"),
+)  # fmt: skip
 
 SCHEDULERS = _of(
     "schedulers/rungs.py",
@@ -161,4 +177,4 @@ SEARCHERS = _of(
     ("        if not self.batch:\n            self._tell(trial_id)\n", "        if not self.batch:\n            pass\n", "I9"),
 )
 
-MUTANTS = [*DRIVER, *CORE, *KEEPER, *DESK, *JOURNAL, *CODEC, *REPLAY, *SCHEDULERS, *SEARCHERS]
+MUTANTS = [*DRIVER, *CORE, *KEEPER, *DESK, *JOURNAL, *CODEC, *REPLAY, *SNAPSHOTS, *SCHEDULERS, *SEARCHERS]

@@ -6,8 +6,8 @@ from tests.simulation.hunt import copy_packages, hunt, is_plantable
 from tests.simulation.mutants import MUTANTS
 
 QUICK = [
-    ("tuner/driver.py", "outcome.is_routine", "I15"),
-    ("tuner/core/roster.py", "TrialMove.RETRY", "I12"),
+    ("tuner/driver.py", "is_routine", "I15"),
+    ("tuner/core/roster.py", "num_failures", "I12"),
     ("tuner/core/retention.py", "<= policy.num_to_keep", "I16"),
     ("schedulers/rungs.py", "_highest[trial_id]", "I6"),
 ]

@@ -1,12 +1,14 @@
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedulers.decisions import Decision, Number, Reason
+from schedulers.decisions import Decision, Number, Reason, Stop
 from tuner.core.counsel import Advice, StopAll
 from tuner.core.events import Event, Outcome, ResumeType, TurnEnded
 from tuner.core.retention import RetentionPolicy
@@ -101,3 +103,10 @@ def test_marks_are_no_events():
 def test_what_this_version_does_not_know_is_refused(body):
     with pytest.raises(StorageError, match=r"record 7 .*newer version"):
         records.decode(body)
+
+
+def test_numbers_of_a_reason_that_are_not_finite_come_back():
+    decision = Stop("t00000", Reason("rule", {"nan": float("nan"), "inf": -math.inf, "np": np.float32("nan"), "n": np.int64(3)}))
+    text = strict_json.dumps(records.encode(TurnEnded(), 1.0, [Advice(0, decision)]), strict_json.opaque)
+    _, _, (back,) = records.decode(strict_json.loads(text))
+    assert repr(back.decision) == repr(Stop("t00000", Reason("rule", {"nan": math.nan, "inf": -math.inf, "np": math.nan, "n": 3})))

@@ -9,22 +9,22 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.core.result import CONFIG, DATE, DELIMITER, TRIAL_ID
+from tuner.core.result import CONFIG, DELIMITER, TRIAL_ID
 from tuner.errors import StorageError, TrialFailed
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, MANIFEST, PARAMS, PROGRESS, RESULTS
+from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, MANIFEST, PARAMS, PROGRESS, RESULTS, STARTED_AGAIN
 
 from .rows import Row, current
 
 _NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(nan|inf|\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE)
-_FAILURE = re.compile(r"^Failure #\d+ \(attempt \d+, (?P<date>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?P<remark>.*)\)$", re.MULTILINE)
-_TRIED_AGAIN = "tried again"
+_DATED = r"\(attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)$"
+_FAILURE = re.compile(rf"^Failure #\d+ {_DATED}", re.MULTILINE)
+_RETRY = re.compile(rf"^{STARTED_AGAIN} {_DATED}", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
         config=_config(directory / PARAMS, last.get(CONFIG, {})),
         rows=current({key: value for key, value in row.items() if key != CONFIG} for row in reported),
         checkpoints=_checkpoints(directory),
-        error=_error(directory / ERROR, trial_id, str(last.get(DATE, ""))),
+        error=_error(directory / ERROR, trial_id),
     )
 
 
@@ -164,29 +164,16 @@ def _checkpoints(directory: Path) -> list[Checkpoint]:
     return [Checkpoint(path) for path in sorted(directory.glob(f"{CHECKPOINT_PREFIX}*")) if (path / MANIFEST).is_file()]
 
 
-def _error(path: Path, trial_id: str, last_reported: str) -> TrialFailed | None:
-    """Return the last failure, unless the file says that the trial was tried again, or a result came after it.
-
-    Args:
-        path: The file that lists the failures of all attempts.
-        trial_id: The trial.
-        last_reported: When it reported its last result, in the format of the key ``date``.
-    """
+def _error(path: Path, trial_id: str) -> TrialFailed | None:
+    """Return the last failure that the file tells of, unless it says that the trial was started again after it."""
     if not path.is_file():
         return None
     text = path.read_text(errors="replace")
     failures = list(_FAILURE.finditer(text))
     if not failures:
         return trial_failed(trial_id, text.strip() or "for an unknown reason", "")
-    last = failures[-1]
-    if _TRIED_AGAIN in last["remark"] or _moment(last_reported, "%Y-%m-%d_%H-%M-%S") > _moment(last["date"], "%Y-%m-%d %H:%M:%S"):
+    after = text[failures[-1].end() :]
+    if _RETRY.search(after):
         return None
-    what, _, traceback = text[last.end() :].strip().partition("\n")
+    what, _, traceback = after.strip().partition("\n")
     return trial_failed(trial_id, what, traceback)
-
-
-def _moment(text: str, pattern: str) -> datetime:
-    try:
-        return datetime.strptime(text, pattern)  # noqa: DTZ007  (both are local time of the machine that ran the trial)
-    except ValueError:
-        return datetime.min  # noqa: DTZ901  (before everything)

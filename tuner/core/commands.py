@@ -73,11 +73,19 @@ class AnswerReport:
 
 @dataclass(frozen=True, slots=True)
 class KillWorker:
-    """End the worker's whole process group at once and report its exit as KILLED."""
+    """End the worker's whole process group and report its exit as KILLED.
+
+    Attributes:
+        trial_id: The trial.
+        attempt: The attempt that is to end.
+        reason: Why, in one line.
+        last_words_s: For how long its processes are asked to end, by SIGTERM, before they are killed; 0 for not at all.
+    """
 
     trial_id: str
     attempt: int
     reason: str
+    last_words_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +150,21 @@ class CheckpointMissed:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialSilent:
+    """A trial has not reported for much longer than usual, and may hang.
+
+    Attributes:
+        trial: The trial.
+        silent_s: For how many seconds.
+        usual_s: What is usual for it, None before its first result.
+    """
+
+    trial: Trial
+    silent_s: float
+    usual_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class TrialPaused:
     """A trial is PAUSED: its worker is gone and its checkpoint committed."""
 
@@ -164,7 +187,17 @@ class TrialEnded:
     trial: Trial
 
 
-Notice = TrialAdded | TrialStarted | ResultRecorded | CheckpointRecorded | CheckpointMissed | TrialPaused | AttemptFailed | TrialEnded
+Notice = (
+    TrialAdded
+    | TrialStarted
+    | ResultRecorded
+    | CheckpointRecorded
+    | CheckpointMissed
+    | TrialSilent
+    | TrialPaused
+    | AttemptFailed
+    | TrialEnded
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, Final, final
 from schedulers.decisions import Decision, Reason, Stop
 from schedulers.scheduler import Scheduler
 
+from .defects import checked
 from .result import TRAINING_ITERATION
 from .stoppers import Stopper
 from .trial import Ending, Trial
@@ -89,27 +90,27 @@ class Counsel:
 
     def on_trial_add(self, trial: Trial) -> list[Decision]:
         """See `Scheduler.on_trial_add`, as for all that follow."""
-        return self._decided(self.scheduler.on_trial_add(trial))
+        return self._decided(checked(self.scheduler.on_trial_add(trial), self.scheduler))
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[Decision]:
         """Ask both: the stop criterion sees the result as it was reported, with ``config``, the scheduler `flat`."""
         said: list[Decision] = []
         if self.stopper(trial.trial_id, result):
             said.append(Stop(trial.trial_id, Reason("stop", {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)}), is_complete=True))
-        said += self.scheduler.on_trial_result(trial, flat)
+        said += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
         return self._decided(said)
 
     def on_trial_complete(self, trial: Trial, flat: Mapping[str, Any] | None) -> list[Decision]:
         """Tell that the trial is over."""
-        return self._decided(self.scheduler.on_trial_complete(trial, flat))
+        return self._decided(checked(self.scheduler.on_trial_complete(trial, flat), self.scheduler))
 
     def on_trial_error(self, trial: Trial) -> list[Decision]:
         """Tell that the trial has failed for good."""
-        return self._decided(self.scheduler.on_trial_error(trial))
+        return self._decided(checked(self.scheduler.on_trial_error(trial), self.scheduler))
 
     def on_idle(self, paused: Sequence[Trial], num_free_slots: int) -> list[Decision]:
         """Ask what to do with paused trials."""
-        return self._decided(self.scheduler.on_idle(paused, num_free_slots))
+        return self._decided(checked(self.scheduler.on_idle(paused, num_free_slots), self.scheduler))
 
     def _ends(self, now_s: float) -> Iterable[StopAll]:
         self.stopper.on_tick(now_s)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from .settings import ExperimentSettings
 from .trial import CheckpointRecord, Ending, Failure, Status, Trial
+
+TIME_LIMIT: Final = "time_limit"
+"""Rule for which the driver itself asks for a stop: the job that it runs in will soon be ended."""
 
 
 class Outcome(enum.StrEnum):
@@ -160,7 +163,7 @@ class StopRequested:
     """The user wants the experiment to end: running trials are stopped and stay resumable.
 
     Attributes:
-        rule: Who asked, as a reason's rule, e.g. ``"signal.SIGINT"``.
+        rule: Who asked, as a reason's rule, e.g. ``"signal.SIGINT"``, or `TIME_LIMIT`.
         is_urgent: Kill the workers instead of asking them.
     """
 

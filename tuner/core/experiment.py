@@ -19,6 +19,7 @@ from schedulers.scheduler import Scheduler
 from . import commands as cmd
 from . import events as ev
 from .counsel import Advice, Counsel, ending_for
+from .defects import subject
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_ending, exit_move, move_worker
@@ -79,13 +80,13 @@ class Experiment:
         return self.roster.is_at_rest and self._desk.is_closed
 
     @property
-    def is_stopping(self) -> bool:
-        """Whether the experiment winds down before all its trials have had their turn."""
-        return self._stopping is not None
+    def stop_reason(self) -> Reason | None:
+        """Why the experiment winds down before all its trials have had their turn; None if it does not."""
+        return self._stopping.reason if self._stopping else None
 
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due even if nothing happens; None if there is no such time."""
-        limits = (self._patience.next_s, None if self.is_stopping else self.counsel.next_s)
+        limits = (self._patience.next_s, self.roster.ready.next_s, None if self._stopping else self.counsel.next_s)
         return min((due_s for due_s in limits if due_s is not None), default=None)
 
     def check(self) -> None:
@@ -169,7 +170,8 @@ class Experiment:
             case ev.CheckpointLost():
                 self._keeper.lose(self.roster[event.trial_id], event.index)
             case ev.StopRequested():
-                self._stop_all(Ending.INTERRUPTED, Reason(event.rule), is_urgent=event.is_urgent)
+                self._patience.interrupt(self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent)
+                self._stop_all(Ending.INTERRUPTED, Reason(event.rule))
             case ev.DriverRestarted():
                 self._on_driver_restarted(event)
             case _:
@@ -207,7 +209,7 @@ class Experiment:
         if trial is None:
             return
         move_worker(trial, WorkerMove.REPORT)
-        self._patience.take_sign_of_life(trial.trial_id)
+        self._patience.take_sign_of_life(trial.trial_id, self._now_s)
         flat = flatten(event.metrics)
         report = Report(trial, {**event.metrics, CONFIG: trial.config}, flat)
         self._waiting[trial.trial_id] = report
@@ -293,7 +295,7 @@ class Experiment:
         if 0 <= self.settings.max_failures <= trial.num_failures:
             self._give_up(trial)
             return
-        self.roster.requeue(trial, TrialMove.RETRY)
+        self.roster.retry(trial, self._now_s)
         self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
     def _give_up(self, trial: Trial) -> None:
@@ -312,7 +314,7 @@ class Experiment:
 
     def _apply(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
-            trial = self.roster[decision.trial_id]
+            trial = subject(decision, self.roster, self.counsel.scheduler)
             self._is_unsettled = True
             match decision:
                 case Stop():
@@ -336,43 +338,42 @@ class Experiment:
         elif intention.verdict is Verdict.STOP and not trial.is_finished:
             self._end(trial, intention.ending, intention.reason)
 
-    def _stop_all(self, ending: Ending, reason: Reason, *, is_urgent: bool = False) -> None:
+    def _stop_all(self, ending: Ending, reason: Reason) -> None:
         if self._stopping is None:
             self._stopping = Intention(Verdict.STOP, ending, reason)
             self._desk.suspend()
             for trial in list(self.roster.live.values()):
                 self._intend(trial, self._stopping)
                 self._patience.expect_exit(trial.trial_id, self._now_s)
-        if is_urgent:
-            for trial_id in self.roster.live:
-                self._patience.expect_exit(trial_id, self._now_s, is_urgent=True)
 
     def _settle(self) -> None:
         """Answer whoever waits, and find work for what is free; mostly the former, which is why it is told apart."""
-        was_stopping = self.is_stopping
+        was_stopping = self._stopping
         self._look_at_the_clock()
         goes_on = [self._answer(report) for report in list(self._waiting.values())]
         self._waiting.clear()
         if self._stopping:
             for trial in [*self.roster.ready, *self.roster.paused.values()]:
                 self._intend(trial, self._stopping)
-        elif self._is_unsettled or self.roster.paused:
+        elif self.roster.ready.wake(self._now_s) or self._is_unsettled or self.roster.paused:
             self._is_unsettled = False
             self._start_ready()
             self._wake_paused()
             self._ask()
             self._conclude()
         is_all = len(goes_on) == len(self._out.commands) and not self._out.notices and not self.counsel.given
-        self._is_routine = is_all and all(goes_on) and self.is_stopping == was_stopping and not self.is_finished
+        self._is_routine = is_all and all(goes_on) and self._stopping is was_stopping and not self.is_finished
 
     def _look_at_the_clock(self) -> None:
         if not self._stopping and (said := self.counsel.reason_to_end(self._now_s)):
             self._stop_all(ending_for(said), said)
-        for trial_id, why in self._patience.exhausted(self._now_s):
-            trial = self.roster.live[trial_id]
+        for overdue in self._patience.exhausted(self._now_s):
+            trial = self.roster.live[overdue.trial_id]
             move_worker(trial, WorkerMove.KILL)
             self._take_result(trial)
-            self._out.commands.append(cmd.KillWorker(trial_id, trial.attempt, why))
+            self._out.commands.append(cmd.KillWorker(trial.trial_id, trial.attempt, overdue.reason, overdue.last_words_s))
+        silent = self._patience.suspicious(self._now_s)
+        self._out.notices += [cmd.TrialSilent(self.roster.live[one.trial_id], one.silent_s, one.usual_s) for one in silent]
 
     def _answer(self, report: Report) -> bool:
         """Answer a report and return whether its trial simply goes on."""

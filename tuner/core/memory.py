@@ -30,6 +30,8 @@ def trial_fields(trial: Trial) -> Fields:
         "owes_save": trial.owes_save,
         "attempt": trial.attempt,
         "num_failures": trial.num_failures,
+        "num_vain_attempts": trial.num_vain_attempts,
+        "farthest_iteration": trial.farthest_iteration,
         "gpu_ids": list(trial.gpu_ids),
         "start_time_s": trial.start_time_s,
         "last_result": {key: value for key, value in trial.last_result.items() if key != CONFIG},
@@ -58,6 +60,8 @@ def trial_from(fields: Mapping[str, Any]) -> Trial:
     trial.owes_save = fields["owes_save"]
     trial.attempt = fields["attempt"]
     trial.num_failures = fields["num_failures"]
+    trial.num_vain_attempts = fields["num_vain_attempts"]
+    trial.farthest_iteration = fields["farthest_iteration"]
     trial.gpu_ids = tuple(fields["gpu_ids"])
     trial.start_time_s = fields["start_time_s"]
     trial.last_result = {**fields["last_result"], CONFIG: trial.config} if fields["last_result"] else {}

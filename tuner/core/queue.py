@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 
+from .deadlines import Deadlines
 from .trial import Trial
 
 _Shape = tuple[tuple[str, float], ...]
@@ -13,7 +15,8 @@ _Shape = tuple[tuple[str, float], ...]
 class ReadyQueue:
     """First come, first served among trials with the same resource request; a request that does not fit lets others pass.
 
-    Trials are grouped by request, so that finding the next one that fits costs the number of different requests, not of trials.
+    Trials are grouped by request, so that finding the next one that fits costs the number of different requests, not of trials. One
+    that rests is in the queue, but gets its place only when it is woken.
     """
 
     def __init__(self) -> None:
@@ -21,14 +24,40 @@ class ReadyQueue:
         self._groups: OrderedDict[_Shape, deque[tuple[int, Trial]]] = OrderedDict()
         self._num_pushed = 0
         self._members: set[str] = set()
+        self._rests = Deadlines()
+        self._resting: dict[str, Trial] = {}
+
+    @property
+    def next_s(self) -> float | None:
+        """When the next trial has rested; None if none rests."""
+        return self._rests.next_s()
 
     def __len__(self) -> int:
-        """Return how many trials wait."""
-        return len(self._members)
+        """Return how many trials wait, resting ones included."""
+        return len(self._members) + len(self._resting)
 
     def __iter__(self) -> Iterator[Trial]:
-        """Iterate over the waiting trials, grouped by request."""
-        return (trial for group in self._groups.values() for _, trial in group if trial.trial_id in self._members)
+        """Iterate over the waiting trials, grouped by request, then over those that rest."""
+        return itertools.chain(
+            (trial for group in self._groups.values() for _, trial in group if trial.trial_id in self._members), self._resting.values()
+        )
+
+    @property
+    def resting_until_s(self) -> dict[str, float]:
+        """When each trial that rests has rested."""
+        return self._rests.due
+
+    def rest(self, trial: Trial, until_s: float) -> None:
+        """Take in a trial that is not to be started before a time."""
+        self._resting[trial.trial_id] = trial
+        self._rests.set(trial.trial_id, until_s)
+
+    def wake(self, now_s: float) -> bool:
+        """Let those that have rested wait like the others; return whether there are any."""
+        rested = self._rests.take_due(now_s)
+        for trial_id in rested:
+            self.push(self._resting.pop(trial_id))
+        return bool(rested)
 
     def in_order(self) -> list[Trial]:
         """Return the waiting trials in the order in which they became ready."""
@@ -36,8 +65,8 @@ class ReadyQueue:
         return list(dict.fromkeys(trial for _, trial in sorted(entries, key=lambda entry: entry[0])))
 
     def push(self, trial: Trial) -> None:
-        """Append a trial; one that waits already keeps its place."""
-        if trial.trial_id in self._members:
+        """Append a trial; one that waits already keeps its place, and one that rests goes on resting."""
+        if trial.trial_id in self._members or trial.trial_id in self._resting:
             return
         shape = tuple(sorted(trial.resources.items()))
         self._num_pushed += 1
@@ -47,6 +76,8 @@ class ReadyQueue:
     def discard(self, trial: Trial) -> None:
         """Take a trial out, if it is in."""
         self._members.discard(trial.trial_id)
+        self._resting.pop(trial.trial_id, None)
+        self._rests.cancel(trial.trial_id)
 
     def pop_first(self, can_start: Callable[[Trial], bool]) -> Trial | None:
         """Remove and return the longest waiting trial that `can_start` accepts; it is asked once per different request."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from schedulers.decisions import Reason
 
@@ -13,6 +13,9 @@ from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worke
 from .queue import ReadyQueue
 from .resources import ResourcePool
 from .trial import CheckpointRecord, Ending, Failure, Status, Trial, WorkerState
+
+_NUM_QUICK_RETRIES: Final = 3
+_MAX_REST_S: Final = 60.0
 
 
 class Roster:
@@ -54,6 +57,10 @@ class Roster:
         """Return a trial by its id."""
         return self._by_id[trial_id]
 
+    def find(self, trial_id: str) -> Trial | None:
+        """Return the trial with this id, None if there is none."""
+        return self._by_id.get(trial_id)
+
     @property
     def is_at_rest(self) -> bool:
         """Whether every trial is over."""
@@ -69,6 +76,7 @@ class Roster:
         """Return what the trials themselves do not tell, as JSON values."""
         return {
             "ready": [trial.trial_id for trial in self.ready.in_order()],
+            "resting": self.ready.resting_until_s,
             "live": list(self.live),
             "paused": list(self.paused),
             "num_failed_attempts": self.num_failed_attempts,
@@ -82,6 +90,8 @@ class Roster:
                 self.num_by_ending[trial.ending] += 1
         for trial_id in state["ready"]:
             self.ready.push(self[trial_id])
+        for trial_id, until_s in state["resting"].items():
+            self.ready.rest(self[trial_id], until_s)
         self.live = {trial_id: self[trial_id] for trial_id in state["live"]}
         self.paused = {trial_id: self[trial_id] for trial_id in state["paused"]}
         self.num_failed_attempts = state["num_failed_attempts"]
@@ -130,12 +140,23 @@ class Roster:
         trial.reason = reason
         self.paused[trial.trial_id] = trial
 
+    def retry(self, trial: Trial, now_s: float) -> None:
+        """Put a trial back in the queue whose attempt has failed.
+
+        The first retries come at once, since many causes pass by. If the trial gets no farther they come ever more slowly, so that what
+        fails again and again neither fills the disk nor keeps the machine busy.
+        """
+        trial.num_failures += 1
+        trial.num_vain_attempts += 1
+        self.num_failed_attempts += 1
+        num_slow = trial.num_vain_attempts - _NUM_QUICK_RETRIES
+        if num_slow > 0:
+            self.ready.rest(trial, now_s + min(2.0 ** (num_slow - 1), _MAX_REST_S))
+        self.requeue(trial, TrialMove.RETRY)
+
     def requeue(self, trial: Trial, move: TrialMove) -> None:
-        """Put the trial back in the queue, to continue from its latest checkpoint; `move` is RETRY, REQUEUE or REVIVE."""
+        """Put the trial back in the queue, to continue from its latest checkpoint."""
         self._move(trial, move)
-        if move is TrialMove.RETRY:
-            trial.num_failures += 1
-            self.num_failed_attempts += 1
         trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
         self.ready.push(trial)
 
@@ -144,7 +165,7 @@ class Roster:
         if trial.ending is not None:
             self.num_by_ending[trial.ending] -= 1
         trial.ending = trial.reason = None
-        trial.num_failures = 0
+        trial.num_failures = trial.num_vain_attempts = 0
         self.requeue(trial, TrialMove.REVIVE)
 
     def take_up(self, trial: Trial, treatment: ResumeType) -> list[CheckpointRecord]:

@@ -41,6 +41,7 @@ class ExperimentSettings:
         fail_fast: Whether the first trial in ERROR ends the experiment.
         time_budget_s: Running time after which everything stops; None for no limit.
         stop_grace_s: How long a worker may take to leave once it has been told to, before it is killed.
+        interrupt_grace_s: How long all workers together may take to report, save and leave once the experiment is interrupted.
         report_timeout_s: How long a worker may stay silent before it counts as hung; None for ever.
         checkpoints: When to save, what to keep.
     """
@@ -55,6 +56,7 @@ class ExperimentSettings:
     fail_fast: bool = False
     time_budget_s: float | None = None
     stop_grace_s: float = 30.0
+    interrupt_grace_s: float = 10.0
     report_timeout_s: float | None = None
     checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
 

@@ -130,6 +130,8 @@ class Trial:
         gpu_ids: Devices assigned to the current attempt.
         start_time_s: Experiment time at which the current attempt was started.
         failures: What went wrong in each failed attempt.
+        farthest_iteration: The largest ``training_iteration`` of all attempts.
+        num_vain_attempts: How many attempts in a row have failed before they got any farther.
     """
 
     __slots__ = (
@@ -140,6 +142,7 @@ class Trial:
         "ending",
         "experiment_tag",
         "failures",
+        "farthest_iteration",
         "gpu_ids",
         "intention",
         "last_result",
@@ -147,6 +150,7 @@ class Trial:
         "local_path",
         "next_checkpoint",
         "num_failures",
+        "num_vain_attempts",
         "owes_save",
         "reason",
         "resources",
@@ -184,6 +188,8 @@ class Trial:
         self.next_checkpoint = 0
         self.resumed_iteration = 0
         self.failures: list[Failure] = []
+        self.farthest_iteration = 0
+        self.num_vain_attempts = 0
 
     def begin_anew(self) -> list[CheckpointRecord]:
         """Forget what the attempts so far have led to, and return the checkpoints that no longer count."""
@@ -192,7 +198,7 @@ class Trial:
         self.leased.clear()
         self.last_result = {}
         self.summary = {}
-        self.num_failures = self.resumed_iteration = 0
+        self.num_failures = self.num_vain_attempts = self.farthest_iteration = self.resumed_iteration = 0
         self.superseded_attempt = self.attempt
         self.reason = None
         return dropped
@@ -219,6 +225,8 @@ class Trial:
 
     def summarise(self, flat: Mapping[str, Any]) -> None:
         """Take a flattened result's numbers into the summary."""
+        if (iteration := flat.get(TRAINING_ITERATION, 0)) > self.farthest_iteration:
+            self.farthest_iteration, self.num_vain_attempts = iteration, 0
         for name, value in flat.items():
             if (name in AUTO_FILLED and name not in _SUMMARISED) or isinstance(value, bool) or not isinstance(value, int | float):
                 continue

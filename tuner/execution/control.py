@@ -6,7 +6,10 @@ From the zygote come lines of JSON::
     {"kind": "ready"}                              the trainable is loaded, or will be in each worker
     {"kind": "spawning", "reason": "..."}          workers cannot be forked, for this reason
     {"kind": "warning", "text": "..."}
-    {"kind": "gone", "worker": 17, "code": -9}     the worker's group is gone; its exit code, or minus the signal that killed it
+    {"kind": "gone", "worker": 17, "code": -9, "peak_bytes": 50000000, "is_oom": false}
+
+The last tells that a worker's group is gone: its exit code, or minus the signal that killed it; how much memory it, or one of its
+children, has used at most; and whether the kernel has killed it for lack of memory (see `post_mortem.Remains`).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any
 _REQUEST = struct.Struct("!cQ")
 _CLOEXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 """A plain number: combining flags of the enumeration runs Python code."""
-_START, _KILL = b"s", b"k"
+_START, _KILL, _ASK = b"s", b"k", b"a"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Kill a worker and its group."""
+    """Kill a worker and its group.
+
+    Attributes:
+        worker: Which.
+        is_gentle: Ask them to end instead, and have the worker write down where it is.
+    """
 
     worker: int
+    is_gentle: bool = False
 
 
 def send_request(control: socket.socket, request: Start | Kill) -> None:
@@ -55,8 +64,8 @@ def send_request(control: socket.socket, request: Start | Kill) -> None:
     match request:
         case Start(worker, descriptor):
             socket.send_fds(control, [_REQUEST.pack(_START, worker)], [descriptor])
-        case Kill(worker):
-            control.send(_REQUEST.pack(_KILL, worker))
+        case Kill(worker, is_gentle):
+            control.send(_REQUEST.pack(_ASK if is_gentle else _KILL, worker))
 
 
 def receive_request(control: socket.socket) -> Start | Kill | None:
@@ -72,8 +81,8 @@ def receive_request(control: socket.socket) -> Start | Kill | None:
     if not data:
         return None
     operation, worker = _REQUEST.unpack(data)
-    if operation == _KILL:
-        return Kill(worker)
+    if operation != _START:
+        return Kill(worker, is_gentle=operation == _ASK)
     if descriptor is None:
         raise OSError(errno.EMFILE, "no descriptor is left for another worker's connection")
     return Start(worker, descriptor)

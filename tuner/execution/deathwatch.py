@@ -20,10 +20,16 @@ import select
 import signal
 import sys
 from collections.abc import Container
+from dataclasses import dataclass
 from pathlib import Path
 
 IS_LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
+WHERE_ARE_YOU = getattr(signal, "SIGRTMAX", signal.SIGQUIT)
+"""Has a worker write its stack to the standard error. Of two signals the kernel delivers the lower first, and only if that is SIGTERM does
+a handler of the user's get its turn where the main thread waits for a lock: what `faulthandler` installs does not end such waits."""
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+"""Unit in which the system tells how much memory a process has used."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -81,11 +87,28 @@ def children() -> set[int]:
         return set()
 
 
+def kill_descendants() -> None:
+    """Kill the caller's children with their groups, and whatever those leave to the caller, until nobody is left."""
+    while alive := children():
+        for pid in alive:
+            kill_child_and_group(pid)
+        for pid in alive:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
 def kill_child_and_group(pid: int) -> None:
     """Kill a child that has not been reaped, and the group that it leads, if it has come to that."""
     for kill in (os.kill, os.killpg):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
+
+
+def ask_child_and_group(pid: int) -> None:
+    """Ask a child that has not been reaped, and the group that it leads, to end; if it is a worker it also writes down where it is."""
+    for tell, number in ((os.killpg, signal.SIGTERM), (os.kill, WHERE_ARE_YOU)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            tell(pid, number)
 
 
 def is_group_alive(leader: int) -> bool:
@@ -99,20 +122,33 @@ def is_group_alive(leader: int) -> bool:
     return True
 
 
-def reap(leaders: Container[int]) -> tuple[int, int] | None:
-    """Reap a dead child; if it is one of the leaders, kill what is left of its group first.
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A child that has been reaped.
 
-    Returns:
-        Its process id, and its exit code or minus the signal that killed it; None if no child is dead.
+    Attributes:
+        pid: Its process id.
+        code: Its exit code, or minus the signal that killed it.
+        peak_bytes: How much memory it, or one of its own children, has used at most.
     """
+
+    pid: int
+    code: int
+    peak_bytes: int
+
+
+def reap(leaders: Container[int]) -> Dead | None:
+    """Reap a dead child and return it; if it is one of the leaders, kill what is left of its group first. None if no child is dead."""
     try:
         pid = _dead_child()
         if pid in leaders:
             kill_child_and_group(pid)  # until it is reaped, its number cannot name another group
-        pid, status = os.waitpid(pid, os.WNOHANG) if pid else (0, 0)
+        if pid == 0:
+            return None
+        pid, status, usage = os.wait4(pid, os.WNOHANG)
     except ChildProcessError:
         return None
-    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
+    return Dead(pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss * _MAXRSS_BYTES) if pid else None
 
 
 def _dead_child() -> int:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import weakref
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Final
 
 from .control import Kill, Start, send_request
@@ -28,12 +29,13 @@ class Launcher:
         is_ready: Whether it has loaded what it has to.
     """
 
-    def __init__(self, parcel: Parcel, method: str) -> None:
+    def __init__(self, parcel: Parcel, method: str, environ: Mapping[str, str]) -> None:
         """Start the process.
 
         Args:
             parcel: What it inherits.
             method: ``fork`` or ``spawn``, how it starts workers.
+            environ: Variables that it, and all it starts, has besides its own.
         """
         self.control, theirs = socket.socketpair()
         self.control.setblocking(False)
@@ -46,7 +48,7 @@ class Launcher:
             self._process = subprocess.Popen(  # noqa: S603  (our own interpreter)
                 command("tuner.execution.zygote", method, *inherited),
                 stdin=subprocess.DEVNULL,
-                env=loading_environment(),
+                env={**loading_environment(), **environ},
                 pass_fds=inherited,
                 start_new_session=True,
             )
@@ -71,9 +73,9 @@ class Launcher:
         self._requests.append(Start(worker, end.detach()))
         self.flush()
 
-    def kill(self, worker: int) -> None:
-        """Have a worker killed with its group; nothing happens if it is gone."""
-        self._requests.append(Kill(worker))
+    def kill(self, worker: int, *, is_gentle: bool = False) -> None:
+        """Have a worker killed with its group, `is_gentle` asked to end; nothing happens if it is gone."""
+        self._requests.append(Kill(worker, is_gentle))
         self.flush()
 
     def flush(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import heapq
 import itertools
 import logging
 import os
@@ -33,6 +34,7 @@ from .devices import machine_capacity, worker_environment
 from .launcher import Launcher
 from .messages import Assignment
 from .parcel import Parcel
+from .post_mortem import Remains
 from .remote_worker import RemoteWorker
 from .shipping import ship
 from .wire import Birth, DriverEnd, pickled
@@ -67,6 +69,7 @@ class ProcessExecutor:
         capacity: Mapping[str, float] | None = None,
         kill_grace_s: float = 5.0,
         start_method: StartMethod | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         """Start the zygote, without waiting for it.
 
@@ -78,6 +81,7 @@ class ProcessExecutor:
                 vanish before its resources count as free.
             start_method: ``"zygote"`` forks workers from a process that has loaded the trainable, ``"spawn"`` starts each
                 afresh; None takes the former on Linux.
+            environ: Variables that all processes of trials are to have.
 
         Raises:
             NotImplementedError: On Windows.
@@ -99,7 +103,8 @@ class ProcessExecutor:
         self._workers: dict[int, RemoteWorker] = {}
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
         self._events: list[Event] = []
-        self._overdue: deque[tuple[float, int]] = deque()
+        self._environ = dict(environ or {})
+        self._overdue: list[tuple[float, int]] = []
         self._postponed: deque[StartWorker] = deque()
         self._retry_at = 0.0
         self._zygote_deaths = 0
@@ -231,15 +236,29 @@ class ProcessExecutor:
     def _kill(self, command: KillWorker) -> None:
         if worker := self._by_attempt.get((command.trial_id, command.attempt)):
             worker.condemn(command.reason)
-            self._send_kill(worker)
+            if not self._launcher.is_ready and not worker.is_orphaned:
+                self._withdraw(worker)
+            elif command.last_words_s > 0:
+                self._send_kill(worker, is_gentle=True)
+                self._expect_end(worker, command.last_words_s)
+            else:
+                self._send_kill(worker)
             return
         for start in [start for start in self._postponed if (start.trial_id, start.attempt) == (command.trial_id, command.attempt)]:
             self._postponed.remove(start)
             self._events.append(WorkerExited(start.trial_id, start.attempt, Outcome.KILLED, Failure("killed", command.reason)))
 
-    def _send_kill(self, worker: RemoteWorker) -> None:
-        self._launcher.kill(worker.number)
+    def _send_kill(self, worker: RemoteWorker, *, is_gentle: bool = False) -> None:
+        self._launcher.kill(worker.number, is_gentle=is_gentle)
         self._watch_launcher()
+
+    def _withdraw(self, worker: RemoteWorker) -> None:
+        """Count a worker as gone that a zygote was to start which is still loading; it will read start and kill together."""
+        self._send_kill(worker)
+        self._conclude(worker, None)
+
+    def _expect_end(self, worker: RemoteWorker, within_s: float) -> None:
+        heapq.heappush(self._overdue, (time.monotonic() + within_s, worker.number))
 
     # Waiting.
 
@@ -310,20 +329,20 @@ class ProcessExecutor:
             return
         self._events += events
         if worker.farewell:
-            self._overdue.append((time.monotonic() + self._grace_s, worker.number))
+            self._expect_end(worker, self._grace_s)
 
-    def _conclude(self, worker: RemoteWorker, code: int | None) -> None:
+    def _conclude(self, worker: RemoteWorker, remains: Remains | None) -> None:
         """Tell how a worker ended that is gone with its group; whatever it has said lies in the connection."""
         self._unwatch(worker)
         self._events += worker.drain()
         worker.end.close()
         del self._workers[worker.number], self._by_attempt[worker.trial_id, worker.attempt]
-        self._events.append(worker.exit_event(code))
+        self._events.append(worker.exit_event(remains))
 
     def _end_overdue(self) -> None:
-        """Kill workers that have said their last word and do not leave; give up on orphans that cannot be seen to die."""
+        """Kill workers that have had time to leave and have not; give up on orphans that cannot be seen to die."""
         while self._overdue and self._overdue[0][0] <= time.monotonic():
-            worker = self._workers.get(self._overdue.popleft()[1])
+            worker = self._workers.get(heapq.heappop(self._overdue)[1])
             if worker is None:
                 continue
             if worker.is_orphaned:
@@ -334,7 +353,7 @@ class ProcessExecutor:
     # The zygote.
 
     def _launch(self) -> Launcher:
-        launcher = Launcher(self._parcel, self._method)
+        launcher = Launcher(self._parcel, self._method, self._environ)
         self._selector.register(launcher.control, _READ, self._on_launcher)
         return launcher
 
@@ -343,7 +362,7 @@ class ProcessExecutor:
             case "gone":
                 self._zygote_deaths = 0
                 if worker := self._workers.get(report["worker"]):
-                    self._conclude(worker, report["code"])
+                    self._conclude(worker, Remains(report["code"], report["peak_bytes"], report["is_oom"]))
             case "ready":
                 self._launcher.is_ready = True
             case "spawning":
@@ -375,6 +394,6 @@ class ProcessExecutor:
         """Wait for the end of a worker whose zygote is gone: the kernel is killing it, and then its connection ends."""
         worker.is_orphaned = True
         if worker.mask:
-            self._overdue.append((time.monotonic() + self._grace_s, worker.number))
+            self._expect_end(worker, self._grace_s)
         else:
             self._conclude(worker, None)

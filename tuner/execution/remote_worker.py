@@ -10,7 +10,7 @@ from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
 from tuner.core.trial import Failure, Verdict
 from tuner.storage import strict_json
 
-from .post_mortem import cause_of_death, size
+from .post_mortem import Remains, cause_of_death, last_lines, size
 from .translate import to_event
 from .wire import DriverEnd
 
@@ -19,6 +19,9 @@ _ANSWERS: Final = {
     for verdict in Verdict
     for save in (False, True)
 }
+
+_STACK_LINES: Final = 60
+"""How many of its last lines a killed worker is quoted with: it has written there where it was."""
 
 
 @final
@@ -94,21 +97,22 @@ class RemoteWorker:
         """Note that the worker is being killed on the core's wish; a last word that comes later counts no more."""
         self._kill_reason = self._kill_reason or reason
 
-    def exit_event(self, code: int | None) -> WorkerExited:
+    def exit_event(self, remains: Remains | None) -> WorkerExited:
         """Return how the worker ended.
 
         Args:
-            code: Its exit code, or minus the signal that killed it; None if it went with its zygote.
+            remains: What was found of it; None if it went with its zygote.
         """
         if self.farewell:
             return self.farewell
         if self._complaint:
             return self._exited(Outcome.FAILED, self._complaint)
         if self._kill_reason is not None:
-            return self._exited(Outcome.KILLED, Failure("killed", self._kill_reason))
-        if code is None:
+            where = last_lines(self._stderr, self._stderr_start, _STACK_LINES)
+            return self._exited(Outcome.KILLED, Failure("killed", self._kill_reason, where))
+        if remains is None:
             return self._exited(Outcome.LOST, Failure("lost", "the process that had started it died, through no fault of the trial's"))
-        return self._exited(Outcome.FAILED, cause_of_death(code, self._stderr, self._stderr_start))
+        return self._exited(Outcome.FAILED, cause_of_death(remains, self._stderr, self._stderr_start))
 
     def _exited(self, outcome: Outcome, failure: Failure) -> WorkerExited:
         return WorkerExited(self.trial_id, self.attempt, outcome, failure)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import functools
 import os
-import signal
 import socket
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, final
 
-from . import worker
+from . import polite_signals, worker
 from .hatches import Hatches, await_trial
 from .parcel import Parcel, command
 
@@ -74,10 +72,10 @@ def main(zygote: str, hatch: str, driver_knell: str, zygote_knell: str, parcel: 
         zygote_knell: Reading end of the zygote's.
         parcel: The parcel with the trainable.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    polite_signals.let_pass()
     for descriptor in (hatch, driver_knell, zygote_knell, parcel):
         os.set_inheritable(int(descriptor), False)
-    faulthandler.enable()
+    worker.write_stack_when_killed()
     worker.enter_life(int(zygote), (int(driver_knell), int(zygote_knell)))
     load = _loaded(Parcel(int(parcel)))
     connection = await_trial(socket.socket(fileno=int(hatch)))

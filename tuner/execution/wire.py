@@ -19,9 +19,10 @@ import cloudpickle
 from tuner.storage import strict_json
 
 from .messages import Assignment
+from .values import MAX_SIZE_BYTES
 
-MAX_FRAME_BYTES: Final = 2 * 2**20
-"""Longest line that the driver takes from a worker; also bounds what it holds of an unfinished one."""
+MAX_FRAME_BYTES: Final = MAX_SIZE_BYTES + 2**16
+"""Longest line that the driver takes from a worker, a result with all that is said beside it; also bounds what it holds of one line."""
 _READ_BYTES: Final = 1 << 16
 _LENGTH: Final = struct.Struct("!Q")
 
@@ -61,7 +62,7 @@ class DriverEnd:
         """Take over the socket."""
         end.setblocking(False)
         self.socket = end
-        self._partial = b""
+        self._partial = bytearray()
         self._outgoing = bytearray()
 
     @property
@@ -128,10 +129,15 @@ class DriverEnd:
             return b""
 
     def _split(self, data: bytes) -> list[Any]:
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) > MAX_FRAME_BYTES or any(len(line) > MAX_FRAME_BYTES for line in lines):
+        head, *lines = data.split(b"\n")
+        self._partial += head
+        if len(self._partial) > MAX_FRAME_BYTES:
+            self._partial.clear()
             raise ValueError(f"a message must not be longer than {MAX_FRAME_BYTES} bytes")
-        return [_decoded(line) for line in lines]
+        if not lines:
+            return []
+        first, self._partial = bytes(self._partial), bytearray(lines.pop())
+        return [_decoded(line) for line in (first, *lines)]
 
     def close(self) -> None:
         """Close the socket."""

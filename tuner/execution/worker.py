@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import importlib
 import io
 import logging
@@ -26,7 +27,7 @@ from tuner.storage.disk import FILE_MODE
 from tuner.storage.folder import make_folder
 from tuner.storage.layout import STDERR, STDOUT
 
-from . import deathwatch
+from . import deathwatch, polite_signals
 from .autofill import host
 from .calling import with_config
 from .devices import limit_threads
@@ -55,10 +56,17 @@ def enter_life(zygote: int, knells: tuple[int, ...]) -> None:
     os.setsid()
     deathwatch.die_with_parent(zygote)
     deathwatch.adopt_orphans()
+    polite_signals.hear_again_in_children()
     for knell in knells:
         if deathwatch.die_with_owner(knell) != knell:
             os.close(knell)
     _volunteer_for_oom()
+
+
+def write_stack_when_killed() -> None:
+    """Have the process, and those that it forks, write where it is to the standard error when it crashes or is about to be killed."""
+    faulthandler.enable()
+    faulthandler.register(deathwatch.WHERE_ARE_YOU, all_threads=False)
 
 
 def _volunteer_for_oom() -> None:
@@ -156,4 +164,7 @@ def _leave(code: int) -> NoReturn:
             if stream is not None:
                 stream.flush()
     finally:
+        # The zygote would do it as well, but might die together with the driver before it comes to that; the knells ring for groups whose
+        # leader is alive.
+        deathwatch.kill_descendants()
         os._exit(code)

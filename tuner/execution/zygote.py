@@ -16,7 +16,6 @@ interpreter that loads nothing, and has the workers spawned (`spawning`), where 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import gc
 import os
 import selectors
@@ -30,11 +29,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, final
 
-from . import deathwatch, worker
+from . import deathwatch, polite_signals, worker
 from .control import Kill, Start, encoded, receive_request
 from .devices import device_in_use
 from .forking import ForkedWorkers
 from .hatches import await_trial
+from .memory import OutOfMemoryKills
 from .parcel import Parcel, command
 from .spawning import SpareWorkers
 
@@ -73,7 +73,8 @@ class Starter(Protocol):
 @dataclass(slots=True)
 class _Dying:
     worker: int
-    code: int
+    body: deathwatch.Dead
+    is_oom: bool | None
     deadline: float
 
 
@@ -97,6 +98,7 @@ class Zygote:
         self._pids: dict[int, int] = {}
         self._workers: dict[int, int] = {}
         self._dying: dict[int, _Dying] = {}
+        self._memory = OutOfMemoryKills()
         self._unborn: deque[Start] = deque()
         self._retry_at = 0.0
         # Helpers that the user's modules have started while they were imported belong to all workers.
@@ -137,19 +139,20 @@ class Zygote:
                 match request:
                     case Start():
                         self._unborn.append(request)
-                    case Kill(number):
-                        self._kill(number)
+                    case Kill(number, is_gentle):
+                        self._kill(number, is_gentle=is_gentle)
             return False
         return True
 
-    def _kill(self, number: int) -> None:
+    def _kill(self, number: int, *, is_gentle: bool) -> None:
         if number in self._pids:
-            deathwatch.kill_child_and_group(self._pids[number])
+            end = deathwatch.ask_child_and_group if is_gentle else deathwatch.kill_child_and_group
+            end(self._pids[number])
             return
         for request in [request for request in self._unborn if request.worker == number]:
             self._unborn.remove(request)
             os.close(request.descriptor)
-            self._report({"kind": "gone", "worker": number, "code": -signal.SIGKILL})
+            self._report({"kind": "gone", "worker": number, "code": -signal.SIGKILL, "peak_bytes": 0, "is_oom": False})
 
     def _start_unborn(self) -> socket.socket | None:
         """Start the workers asked for; return None here and, in a forked worker, its hatch."""
@@ -187,13 +190,13 @@ class Zygote:
 
     def _reap(self) -> None:
         while dead := deathwatch.reap(leaders=self._workers):
-            pid, code = dead
-            self._starter.bury(pid)
-            self._household.discard(pid)
-            if pid in self._workers:
-                number = self._workers.pop(pid)
+            self._starter.bury(dead.pid)
+            self._household.discard(dead.pid)
+            if dead.pid in self._workers:
+                number = self._workers.pop(dead.pid)
                 del self._pids[number]
-                self._dying[pid] = _Dying(number, code, time.monotonic() + self._grace_s)
+                is_oom = self._memory.claim() if dead.code == -signal.SIGKILL else False
+                self._dying[dead.pid] = _Dying(number, dead, is_oom, time.monotonic() + self._grace_s)
         self._kill_strays()
 
     def _kill_strays(self) -> None:
@@ -209,7 +212,8 @@ class Zygote:
             if is_late:
                 self._report({"kind": "warning", "text": f"process group {pid} of a dead trial cannot be killed; it may hold memory"})
             del self._dying[pid]
-            self._report({"kind": "gone", "worker": dying.worker, "code": dying.code})
+            body, number = dying.body, dying.worker
+            self._report({"kind": "gone", "worker": number, "code": body.code, "peak_bytes": body.peak_bytes, "is_oom": dying.is_oom})
 
     def _report(self, report: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the driver is gone; the life line will say so
@@ -242,8 +246,8 @@ def main(method: str, control: str, knell: str, parcel: str) -> None:
     inherited = [int(control), int(knell), int(parcel)]
     for descriptor in inherited:
         os.set_inheritable(descriptor, False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable()
+    polite_signals.let_pass()
+    worker.write_stack_when_killed()
     deathwatch.adopt_orphans()
     channel = socket.socket(fileno=inherited[0])
     if method == "fork":

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, final
+from typing import TYPE_CHECKING, Any, TextIO, cast, final
 
 from tuner.core.progress import Progress
 from tuner.core.trial import Trial
@@ -16,6 +16,7 @@ from tuner.core.trial import Trial
 from .callback import Callback
 from .console_view import best_line, ending_line, failure_line, live_lines, status_line, summary_lines
 from .formatting import printable
+from .lasting_stream import LastingStream
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -62,7 +63,8 @@ class Console(Callback):
             raise ValueError(f"verbose must be 0 (nothing), 1 (progress) or 2 (one line per trial as well), got {verbose!r}")
         self._progress = progress
         self._verbose = verbose
-        self._stream = stream or sys.stdout
+        self._stream: TextIO = cast("TextIO", LastingStream(stream or sys.stdout))
+        self._is_standard = (stream or sys.stdout) in (sys.stdout, sys.stderr)
         self._is_terminal = (self._stream.isatty() and _can_draw(self._stream)) if is_terminal is None else is_terminal
         self._width = width
         self._clock = clock
@@ -159,8 +161,8 @@ class Console(Callback):
         from rich.live import Live  # noqa: PLC0415  (as above)
 
         terminal = Terminal(file=self._stream, force_terminal=True, force_jupyter=False, width=self._width, highlight=False, markup=False)
-        is_standard = self._stream in (sys.stdout, sys.stderr)
-        live = Live(console=terminal, auto_refresh=False, transient=True, redirect_stdout=is_standard, redirect_stderr=is_standard)
+        both = self._is_standard
+        live = Live(console=terminal, auto_refresh=False, transient=True, redirect_stdout=both, redirect_stderr=both)
         live.start()
         return live
 

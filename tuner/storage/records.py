@@ -173,7 +173,7 @@ def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[Advice, ...]]:
     kind = body.get("k")
     event_of = _EVENTS.get(kind) if isinstance(kind, str) else None
     if event_of is None:
-        raise StorageError(f"record {body.get('q')} is of the unknown kind {kind!r}; it was written by a newer version, which can read it")
+        raise StorageError(f"record {body.get('q')} is of the unknown kind {kind!r}, which a newer version can read")
     try:
         return event_of(body), float(body["t"]), tuple(Advice(fields.get("on", 0), _decision(fields)) for fields in body.get("d", ()))
     except (KeyError, TypeError, ValueError, AttributeError) as cause:

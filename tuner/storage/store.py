@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
@@ -11,7 +11,7 @@ from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError
 
 from .cleaner import CheckpointCleaner
-from .layout import MANIFEST, trial_directory
+from .layout import trial_directory
 from .manifest import verify
 
 _log = logging.getLogger("tuner")
@@ -24,12 +24,13 @@ class CheckpointStore:
     Args:
         experiment: The experiment's directory.
         cleaner: Who deletes.
+        earlier: Trial and index of each checkpoint that an earlier session has left. No clock could tell: clocks are set back.
     """
 
-    def __init__(self, experiment: Path, cleaner: CheckpointCleaner) -> None:
+    def __init__(self, experiment: Path, cleaner: CheckpointCleaner, earlier: Iterable[tuple[str, int]] = ()) -> None:
         self._experiment = experiment
         self._cleaner = cleaner
-        self._opened_at = time.time()
+        self._earlier = frozenset(earlier)
 
     def path(self, trial_id: str, checkpoint: CheckpointRecord) -> Path:
         """Return the directory of a checkpoint."""
@@ -47,7 +48,7 @@ class CheckpointStore:
         """
         path = self.path(trial_id, checkpoint)
         try:
-            verify(path, with_hashes=(path / MANIFEST).stat().st_mtime < self._opened_at)
+            verify(path, with_hashes=(trial_id, checkpoint.index) in self._earlier)
         except (CheckpointError, OSError) as error:
             _log.warning("trial %s cannot go on from its latest checkpoint and takes the one before it: %s", trial_id, error)
             return str(error)

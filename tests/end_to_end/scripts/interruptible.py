@@ -1,8 +1,13 @@
 """Runs an experiment that never ends by itself, or goes on with it where it was interrupted.
 
-Arguments: the storage path; ``function``, ``class`` or ``deaf`` for what is trained; the iterations after which a trial is done.
+Arguments: the storage path; what is trained, see `TRAINABLES`; the iterations after which a trial is done; the options of `RunConfig`,
+as JSON. What a report was acknowledged for is written to ``ledger`` in the storage path, outside the experiment.
 """
 
+import json
+import os
+import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -11,11 +16,19 @@ import tuner as tune
 from tuner import Callback, RunConfig, Trainable, Tuner
 
 
+def acknowledge(storage, trial_id, count):
+    descriptor = os.open(f"{storage}/ledger", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, f"{trial_id} {count}\n".encode())
+    os.close(descriptor)
+
+
 class Counter(Trainable):
     def setup(self, config):
         self.count = 0
 
     def step(self):
+        if self.count:
+            acknowledge(self.config["storage"], self.trial_id, self.count)
         self.count += 1
         return {"count": self.count}
 
@@ -26,12 +39,23 @@ class Counter(Trainable):
         self.count = int(Path(checkpoint, "count").read_text())
 
 
+class WithLoader(Counter):
+    """Has a loader process, a thread, and a daemon in a session of its own."""
+
+    def setup(self, config):
+        super().setup(config)
+        for is_daemon in (False, True):
+            subprocess.Popen(["sleep", "600"], start_new_session=is_daemon)
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
 def count(config):
     number = 0
     try:
         while True:
             number += 1
             tune.report({"count": number})
+            acknowledge(config["storage"], tune.get_context().get_trial_id(), number)
     finally:
         print("cleaned up")
 
@@ -40,6 +64,15 @@ def deaf(config):
     tune.report({"count": 1})
     while True:
         threading.Event().wait()
+
+
+def deaf_with_handler(config):
+    def clean_up(number, frame):
+        print("cleaned up")
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, clean_up)
+    deaf(config)
 
 
 class Herald(Callback):
@@ -61,22 +94,29 @@ class Herald(Callback):
             print("TOLD", flush=True)
 
 
+TRAINABLES = {"function": count, "class": Counter, "loader": WithLoader, "deaf": deaf, "deaf with handler": deaf_with_handler}
+
 if __name__ == "__main__":
-    storage, kind, iterations = sys.argv[1:]
-    trainable = {"function": count, "class": Counter, "deaf": deaf}[kind]
-    space = {"x": tune.grid_search([1, 2])}
+    storage, kind, iterations, options = sys.argv[1:]
+    trainable = TRAINABLES[kind]
+    space = {"x": tune.grid_search([1, 2]), "storage": storage}
     run_config = RunConfig(
         name="interrupted",
         storage_path=storage,
         stop={"training_iteration": int(iterations)},
         callbacks=[Herald()],
         resources={"cpu": 2, "gpu": 0},
+        **json.loads(options),
     )
     path = f"{storage}/interrupted"
     if Tuner.can_restore(path):
         tuner = Tuner.restore(path, trainable, param_space=space, run_config=run_config)
     else:
         tuner = Tuner(trainable, param_space=space, run_config=run_config)
-    results = tuner.fit()
-    print("ENDED", [f"{result.status} {result.ending}" for result in results])
-    print("COUNTS", [result.metrics["count"] for result in results], [result.checkpoint is not None for result in results])
+    try:
+        tuner.fit()
+        print("WENT ON")
+    finally:
+        results = tuner.get_results()
+        print("ENDED", [f"{result.status} {result.ending}" for result in results])
+        print("COUNTS", [result.metrics["count"] for result in results], [result.checkpoint is not None for result in results])

@@ -19,7 +19,7 @@ _BROKEN = "injected"
 class Relay(Scheduler):
     """Lets trials run in laps: each is paused after a lap, and the worst with it; the best go on, and the worst is stopped now and then.
 
-    Smaller losses are better. It asks for a checkpoint in the middle of every lap.
+    Smaller losses are better. It asks for a checkpoint in the middle of every second lap.
 
     Args:
         lap: How many iterations a lap has.
@@ -40,7 +40,7 @@ class Relay(Scheduler):
             worst = max(self._losses, key=lambda trial_id: (self._losses[trial_id], trial_id))
             paused = (trial.trial_id, worst) if time % (2 * self._lap) == 0 else (trial.trial_id,)
             return [Pause(trial_id, Reason("relay.lap", numbers)) for trial_id in dict.fromkeys(paused)]
-        return [Save(trial.trial_id, Reason("relay.save", numbers))] if time % self._lap == self._lap // 2 else []
+        return [Save(trial.trial_id, Reason("relay.save", numbers))] if time % (2 * self._lap) == self._lap + self._lap // 2 else []
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
         """Let the best go on; every fourth time, stop the worst."""

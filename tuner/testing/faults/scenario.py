@@ -45,6 +45,7 @@ class Scenario:
         durability: See ``RunConfig(durability=...)``.
         checkpoint_every: Every how many iterations a trial reports a checkpoint; 0 for never.
         can_save_on_demand: Whether it is the engine that asks for checkpoints, at the same iterations and before a pause.
+        saves_at_end: Whether it also asks for one at the last result.
         num_to_keep: How many checkpoints of a trial are kept.
         is_scored: Whether those with the best value are kept instead of the latest.
         max_failures: How often a trial may be tried again.
@@ -66,6 +67,7 @@ class Scenario:
     durability: str
     checkpoint_every: int
     can_save_on_demand: bool
+    saves_at_end: bool
     num_to_keep: int | None
     is_scored: bool
     max_failures: int
@@ -103,7 +105,7 @@ class Scenario:
             time_budget_s=self.time_budget_s,
             stop_grace_s=0.5,
             report_timeout_s=self.report_timeout_s,
-            checkpoints=CheckpointPolicy(self.can_save_on_demand, frequency, self.can_save_on_demand, retention),
+            checkpoints=CheckpointPolicy(self.can_save_on_demand, frequency, self.saves_at_end, retention),
         )
 
     def chance(self, purpose: str) -> Random:
@@ -156,6 +158,7 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         durability=durability,
         checkpoint_every=chance.choice((0, 1, 1, 2, 3, 5)),
         can_save_on_demand=can_save,
+        saves_at_end=can_save and chance.random() < 0.5,  # noqa: PLR2004
         num_to_keep=chance.choice((None, 1, 1, 2)),
         is_scored=chance.random() < 0.3,  # noqa: PLR2004
         max_failures=chance.choice((0, 1, 3, -1)),

@@ -1,0 +1,325 @@
+"""The fault cases, F1 to F27. A new test for a case is one more line in its list."""
+
+from __future__ import annotations
+
+from .case import Case
+from .evidence import Bench, Suite
+
+FAULTS = [
+    Case(
+        "F1",
+        "the driver is killed at random instants, its start and its restores included",
+        "nothing acknowledged is lost, no row is double or missing, no process is left, every restore ends with the table of the "
+        "uninterrupted run, trials repeat only what has no checkpoint, the first new report comes within 2 s",
+        [
+            Bench("kill_driver --kills 100"),
+            Bench("digits"),
+            Suite("end_to_end/test_restore", ["an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been"]),
+            Suite("processes/test_orphans", ["nobody_outlives_a_killed_driver"]),
+        ],
+    ),
+    Case(
+        "F2",
+        "driver and zygote, the driver's process group, or every process at once are killed, while trials have loader processes",
+        "as F1; a loader in a session of its own is ended by the next driver",
+        [
+            Bench("kill_driver --kills 50 --victim driver+zygote"),
+            Bench("kill_driver --kills 50 --victim group"),
+            Bench("kill_driver --kills 50 --victim container"),
+            Suite("processes/test_orphans"),
+            Suite("processes/test_last_rites", repeat=20),
+        ],
+    ),
+    Case(
+        "F3",
+        "power cut",
+        "durability group loses at most the last 50 ms and leaves a prefix, strict loses nothing; both open without help",
+        [
+            Suite("storage/test_recovery", ["a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced_and_a_kill_all_that_was_flushed"]),
+            Suite("storage/test_journal", ["strict_loses_nothing_to_any_faults_and_a_power_cut_after_them"]),
+        ],
+        "whole experiments on a disk that forgets; a real disk that does",
+    ),
+    Case(
+        "F4",
+        "the journal is cut at every byte, snapshots are cut, emptied, deleted",
+        "the state is that of the complete lines; an older snapshot, or none, costs time only",
+        [
+            Suite(
+                "storage/test_recovery",
+                ["cut_at_every_byte_the_whole_lines_remain_and_the_journal_goes_on", "a_torn_end_is_kept_aside_and_told"],
+            ),
+            Suite(
+                "storage/test_recovery", ["a_recovery_that_fails_can_be_repeated", "an_empty_journal_that_should_hold_something_is_damage"]
+            ),
+            Suite("storage/test_snapshot", ["a_damaged_one_is_passed_over_wherever_it_is_cut"]),
+            Suite("replay/test_snapshots", ["a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time"]),
+        ],
+    ),
+    Case(
+        "F5",
+        "bits are flipped and blocks zeroed in journal, snapshot and manifest",
+        "never a wrong state in silence: the same state, or a refusal that names file and byte; salvage recovers the other trials",
+        [
+            Suite(
+                "storage/test_recovery",
+                [
+                    "no_flipped_bit_is_ever_read_as_something_else",
+                    "damage_is_told_with_the_byte_where_its_line_begins",
+                    "a_zeroed_block_in_the_middle_is_damage_and_at_the_end_a_torn_write",
+                    "every_missing_segment_but_the_last_shows",
+                    "a_cut_or_exchanged_sealed_segment_is_damage",
+                ],
+            ),
+            Suite("storage/test_snapshot", ["no_flipped_bit_is_read_in_silence"]),
+            Suite("storage/test_checkpoints", ["no_flipped_bit_of_a_manifest_goes_unnoticed"]),
+            Suite(
+                "end_to_end/test_restore_moved_or_damaged",
+                ["a_damaged_journal_is_told_and_never_a_fresh_start", "an_unreadable_declaration_is_never_a_fresh_start"],
+            ),
+        ],
+        "salvage, which there is not yet",
+    ),
+    Case(
+        "F6",
+        "a trial dies of SIGSEGV, SIGKILL, os._exit, sys.exit or a BaseException",
+        "noticed within 200 ms, told with signal or code and the last lines of stderr, tried again as configured; exit code 0 is a normal "
+        "end; other trials lose nothing",
+        [
+            Suite("end_to_end/test_failures", ["every_death_is_told_with_its_cause_and_the_others_finish"], repeat=20),
+            Suite("end_to_end/test_failures", ["every_death_is_survived_by_a_retry_from_the_latest_checkpoint_in_a_new_process"]),
+            Suite("end_to_end/test_failures", ["leaving_with_code_zero_is_no_failure"], repeat=20),
+            Suite("processes/test_processes", ["a_signal_is_named", "a_segmentation_fault_shows_where_it_happened"]),
+            Suite("processes/test_processes", ["a_process_that_vanishes_leaves_its_exit_code_and_last_words"]),
+        ],
+        "the 200 ms",
+    ),
+    Case(
+        "F7",
+        "an exception that cannot be pickled, or whose methods raise",
+        "the trial fails with the name of the type and the traceback as text; the driver receives strings only",
+        [
+            Suite(
+                "processes/test_processes", ["an_exception_that_cannot_be_shown_or_pickled_harms_nobody", "an_exception_arrives_as_text"]
+            ),
+            Suite("execution/test_failures"),
+        ],
+    ),
+    Case(
+        "F8",
+        "a trial hangs, spins in C, is stopped, or ignores its stop",
+        "killed within a second of report_timeout_s and tried again, without one a warning; a deaf trial is killed after its grace; others "
+        "keep their pace; fit ends",
+        [
+            Suite("end_to_end/test_failures", ["a_trial_that_hangs_is_killed_and_tried_again", "a_trial_that_never_reports_is_killed_too"]),
+            Suite("processes/test_processes", ["a_kill_ends_any_worker"]),
+            Suite("core/test_experiment", ["a_silent_worker_is_killed_and_its_trial_tried_again"]),
+            Suite("core/test_experiment", ["a_worker_that_does_not_leave_is_killed_and_its_trial_still_ends_well"]),
+        ],
+        "the warning, the pace of the others",
+    ),
+    Case(
+        "F9",
+        "every kind of value is reported",
+        "each becomes what the documentation says, none ends the experiment, every line of JSON is strict",
+        [
+            Suite("execution/test_values"),
+            Suite("storage/test_strict_json"),
+            Suite("loggers/test_json_logger", ["every_value_becomes_strict_json"]),
+            Suite("end_to_end/test_bad_input", ["metrics_that_cannot_be_reported_fail_their_trial"]),
+            Suite("end_to_end/test_odd_values"),
+        ],
+    ),
+    Case(
+        "F10",
+        "no report, an empty one, one without the metric, one after the end, time that runs backwards",
+        "the row is kept, the trial flagged once, nothing raised in the driver, repetitions change nothing",
+        [
+            Suite("end_to_end/test_bad_input", ["a_metric_that_trials_never_report_is_told_once_with_those_they_have"]),
+            Suite("execution/test_session", ["reporting_after_the_end_is_an_error"]),
+            Suite("contracts/test_schedulers"),
+            Suite("end_to_end/test_odd_values"),
+        ],
+    ),
+    Case(
+        "F11",
+        "keys appear, vanish and change their order, across restores too",
+        "the CSV read back is the table, cell by cell",
+        [
+            Suite("loggers/test_csv_logger", ["the_table_read_back_equals_the_rows"]),
+            Suite("loggers/test_csv_logger", ["a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one"]),
+            Suite("loggers/test_csv_logger", ["a_metric_that_turns_up_late_gets_a_column_and_earlier_rows_an_empty_cell"]),
+        ],
+        "cell by cell after a restore of a whole experiment",
+    ),
+    Case(
+        "F12",
+        "the disk is full at the k-th write, for every k, and has room again later",
+        "journal: trials wait and go on within 5 s, nothing is lost; checkpoint: it alone fails; log files: complete at the end; no word "
+        "of success after a failure",
+        [
+            Suite("storage/test_journal", ["whichever_call_fails_nothing_is_lost_or_double"]),
+            Suite("storage/test_journal", ["a_short_write_is_cut_back_at_once_and_if_that_fails_before_the_next_write"]),
+            Suite("storage/test_checkpoints", ["whichever_call_fails_the_commit_raises_and_leaves_nothing_or_gets_by"]),
+            Suite("loggers/test_json_logger", ["a_full_disk_loses_and_doubles_nothing_once_there_is_space_again"]),
+        ],
+        "trials that wait for space; a small real disk",
+    ),
+    Case(
+        "F13",
+        "the storage is read-only at the start, or becomes so",
+        "start: raises before any trial runs; later: waits as for a full disk, then ends with an error and nothing lost",
+        [
+            Suite("storage/test_journal", ["a_read_only_place_is_refused_at_once"]),
+            Suite("end_to_end/test_bad_input", ["storage_where_the_system_lets_nobody_write", "storage_where_a_file_is_in_the_way"]),
+        ],
+        "storage that becomes read-only in the middle",
+    ),
+    Case(
+        "F14",
+        "a write or a sync fails with an input/output error",
+        "the file is not synced again, what it was to hold goes into a new segment; if that fails, a stop with an error; strict loses "
+        "nothing",
+        [
+            Suite(
+                "storage/test_journal",
+                [
+                    "a_failed_sync_of_the_thread_is_mended_at_the_next_flush",
+                    "a_sync_of_the_thread_that_fails_while_the_driver_syncs_is_mended_as_well",
+                    "a_failed_write_followed_by_another_fault_loses_and_doubles_nothing",
+                    "faults_upon_faults_lose_and_double_nothing",
+                    "strict_loses_nothing_to_any_faults_and_a_power_cut_after_them",
+                ],
+            ),
+        ],
+        "whole experiments",
+    ),
+    Case(
+        "F15",
+        "SIGINT once and twice, SIGTERM, SIGHUP, SIGTERM followed by SIGKILL",
+        "the first lets trials save, the second ends within a second; exit code 130, 143, 129; nothing lost, no process left, restorable",
+        [
+            Suite("end_to_end/test_interrupts"),
+            Suite("end_to_end/test_restore", ["an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been"]),
+        ],
+        "SIGHUP; 20 repetitions of each",
+    ),
+    Case(
+        "F16",
+        "a second driver, two restores at once, an owner that is killed or stopped",
+        "exactly one wins, the other is told who has it, a killed owner blocks nobody, a stopped one is replaced only when asked for",
+        [
+            Suite("storage/test_lock"),
+            Suite("storage/test_lock", ["of_many_that_come_at_once_exactly_one_wins"], repeat=20),
+        ],
+        "an owner that is stopped; races of whole restores",
+    ),
+    Case(
+        "F17",
+        "a checkpoint is deleted, emptied or cut behind the engine's back",
+        "the trial goes on from the one before, or from the start, and that is recorded; no trial ends in ERROR",
+        [
+            Suite("end_to_end/test_restore_moved_or_damaged", ["a_damaged_newest_checkpoint_gives_way_to_the_one_before_it"]),
+            Suite("storage/test_checkpoints", ["the_newest_intact_checkpoint_is_found_and_each_damage_told"]),
+            Suite("replay/test_persist_then_act", ["a_worker_whose_checkpoint_is_damaged_is_not_started_from_it"]),
+        ],
+        "before an exploit, since population-based training is not there yet",
+    ),
+    Case(
+        "F18",
+        "checkpoints are retired under pressure: one kept, pauses, crashes",
+        "none that is needed goes, at most one more than asked for stays, nothing unfinished is left after an opening",
+        [
+            Suite("core/test_retention"),
+            Suite("core/test_keeper"),
+            Suite("guides/test_checkpoint_rules"),
+            Suite(
+                "storage/test_checkpoints", ["a_sweep_removes_the_unfinished_and_the_unrecorded_only", "deleting_takes_the_name_away_first"]
+            ),
+        ],
+        "population-based training; crashes of whole experiments with one checkpoint kept, in great number",
+    ),
+    Case(
+        "F19",
+        "the clock jumps by hours and days",
+        "order follows from numbers alone, durations are never negative, budgets hold",
+        [
+            Suite("storage/test_snapshot", ["the_name_tells_which_is_the_newest_and_not_the_clock"]),
+            Suite("replay/test_persist_then_act", ["the_time_of_earlier_sessions_counts"]),
+        ],
+        "jumps in the middle of a whole experiment",
+    ),
+    Case(
+        "F20",
+        "a configuration holds a lock, a lambda, an object, NaN, 20 MB of numbers",
+        "a lock is refused by its path before any directory is made; large arrays are stored once; the rest goes by reference",
+        [
+            Suite("end_to_end/test_bad_input", ["what_cannot_be_carried_to_a_worker_names_the_variable"]),
+            Suite("end_to_end/test_objects_in_configs"),
+            Suite("storage/test_configs"),
+            Suite("storage/test_objects"),
+        ],
+    ),
+    Case(
+        "F21",
+        "a restore with another trainable, space or scheduler, or with code missing",
+        "what differs is told, what is missing raises before anything is touched, what may change does",
+        [
+            Suite("end_to_end/test_restore"),
+            Suite("end_to_end/test_restore_alone"),
+            Suite("end_to_end/test_restore_changes"),
+        ],
+    ),
+    Case(
+        "F22",
+        "the driver is killed after every single event",
+        "decisions and the final table are those of the uninterrupted run with the same order of events",
+        [Suite("replay/test_simulated_journals"), Suite("replay/test_journal_files"), Suite("replay/test_snapshots")],
+        "the kill after each event, for each scheduler and searcher",
+    ),
+    Case(
+        "F23",
+        "a trial with loader processes and threads is stopped or ends",
+        "its whole process group is gone within a second and before its slot is used again",
+        [
+            Suite("processes/test_processes", ["an_exit_comes_when_all_descendants_are_gone"], repeat=20),
+            Suite("processes/test_processes", ["a_kill_ends_any_worker", "a_daemon_lives_as_long_as_its_own_trial"]),
+        ],
+    ),
+    Case(
+        "F24",
+        "heavy loads: 1,000 reports a second, 10,000 trials, 20 MB configurations, slow syncs",
+        "persistence takes at most 5 % of the time, no pause is longer than 250 ms",
+        [Bench("persistence_share")],
+    ),
+    Case(
+        "F25",
+        "a logger, callback, stopper or searcher raises",
+        "a callback is switched off with one notice; for the others the experiment ends cleanly and can be continued; nothing is lost",
+        [
+            Suite("end_to_end/test_callbacks", ["a_callback_that_raises_is_switched_off_with_one_warning_and_nobody_else_notices"]),
+            Suite("end_to_end/test_failures", ["a_defect_outside_the_trials_is_raised_with_the_way_to_go_on"]),
+            Suite("end_to_end/test_failures", ["after_a_defect_outside_the_trials_the_experiment_goes_on"]),
+            Suite("loggers/test_callback_list", ["one_that_raises_is_reported_once_and_never_called_again"]),
+            Suite("loggers/test_json_logger", ["a_defect_met_in_the_background_switches_this_logger_off_only"]),
+        ],
+    ),
+    Case(
+        "F26",
+        "a directory of an earlier release, records of a later one",
+        "the first opens and finishes, the second is refused with the version to use",
+        [
+            Suite("storage/test_recovery", ["a_segment_of_a_newer_version_is_refused"]),
+            Suite("storage/test_snapshot", ["one_of_a_newer_version_is_refused"]),
+            Suite("storage/test_checkpoints", ["a_manifest_of_a_newer_version_is_refused"]),
+            Suite("storage/test_records", ["what_this_version_does_not_know_is_refused"]),
+        ],
+        "directories of earlier releases, of which there are none yet",
+    ),
+    Case(
+        "F27",
+        "a long journal: 1,000 and 10,000 trials of 100 results",
+        "restored within 1 s and 2 s, with a driver below 300 MB",
+        [Bench("long_journal --trials 1000"), Bench("long_journal --trials 10000")],
+    ),
+]

@@ -1,0 +1,113 @@
+"""The experiment that is killed: 8 trials of 60 reports, two at a time, a checkpoint with every fifth.
+
+Each value follows from all before it, so that a trial which goes on from a wrong state shows in the table. As a script it starts
+the experiment, or goes on with it where one lies in the directory, as a user's script would, and writes the final tables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import tuner as tune
+
+from .bystanders import LEAVER
+from .ledger import Ledger
+
+NUM_TRIALS = 8
+NUM_REPORTS = 60
+CHECKPOINT_EVERY = 5
+PACE = "FAULTS_PACE_S"
+"""Environment variable: seconds that an iteration takes."""
+LOADERS = "FAULTS_LOADERS"
+"""Environment variable: whether each trial has two processes of its own, one in a session of its own."""
+NAME = "load"
+TIMES = ("timestamp", "date", "time_this_iter_s", "time_total_s", "time_since_restore")
+"""Columns that tell when something was, which no repetition can equal."""
+PROCESSES = ("pid", "iterations_since_restore")
+"""Columns that tell which process it was."""
+
+
+def train(config: dict[str, Any]) -> None:
+    """Count, note each acknowledged report in the ledger, and go on from the checkpoint where there is one."""
+    ledger = Ledger()
+    trial = tune.get_context().get_trial_id()
+    ledger.note("start", trial)
+    state, iteration = config["seed"], 0
+    if checkpoint := tune.get_checkpoint():
+        with checkpoint.as_directory() as directory:
+            state, iteration = json.loads(Path(directory, "state.json").read_text(encoding="utf-8"))
+    if LOADERS in os.environ:
+        start_loaders()
+    while iteration < NUM_REPORTS:
+        state, iteration = step(state, config["pace_s"]), iteration + 1
+        report(state, iteration)
+        ledger.note("report", trial, iteration, loss(state))
+
+
+def step(state: int, pace_s: float) -> int:
+    """Return the state after the given one, which takes a while."""
+    time.sleep(pace_s)
+    return (state * 6364136223846793005 + 1442695040888963407) % 2**64
+
+
+def loss(state: int) -> float:
+    """Return the value that is reported of a state."""
+    return state / 2**64
+
+
+def report(state: int, iteration: int) -> None:
+    """Report the state, with a checkpoint at every fifth iteration and another column in the second half."""
+    metrics = {"loss": loss(state)} | ({"late": iteration} if 2 * iteration > NUM_REPORTS else {})
+    if iteration % CHECKPOINT_EVERY:
+        tune.report(metrics)
+        return
+    with tune.checkpoint_dir() as directory:
+        Path(directory, "state.json").write_text(json.dumps([state, iteration]), encoding="utf-8")
+        tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
+
+
+def start_loaders() -> None:
+    """Start two processes as data loaders would be: one in the trial's process group, one that has left it."""
+    subprocess.Popen(["sleep", "600"])  # noqa: S607  (wherever it lies)
+    subprocess.Popen(["sleep", "600"], start_new_session=True, env={**os.environ, LEAVER: "1"})  # noqa: S607  (as above)
+
+
+def declared(storage: Path) -> dict[str, Any]:
+    """Return what is given to the `Tuner` each time."""
+    return {
+        "param_space": {"seed": tune.randint(0, 2**31), "pace_s": float(os.environ[PACE])},
+        "tune_config": tune.TuneConfig(metric="loss", mode="min", num_samples=NUM_TRIALS, max_concurrent_trials=2, seed=1),
+        "run_config": tune.RunConfig(name=NAME, storage_path=storage, verbose=0),
+    }
+
+
+def write_tables(results: tune.ResultGrid, storage: Path) -> None:
+    """Write all rows of all trials, and one row for each trial, without the columns that no repetition can equal."""
+    volatile = [*TIMES, *PROCESSES]
+    rows = "".join(
+        result.metrics_dataframe.drop(columns=volatile).to_csv(index=False) for result in results if result.metrics_dataframe is not None
+    )
+    (storage / "rows.csv").write_text(rows, encoding="utf-8")
+    trials = results.get_dataframe().drop(columns=volatile)
+    trials["logdir"] = [os.path.relpath(path, storage) for path in trials["logdir"]]
+    (storage / "trials.csv").write_text(trials.to_csv(index=False), encoding="utf-8")
+
+
+def main(storage: Path) -> None:
+    """Run the experiment to its end."""
+    ledger = Ledger()
+    ledger.note("imported")
+    tuner = tune.Tuner(train, **declared(storage), resume="auto")
+    results = tuner.fit()
+    ledger.note("ended")
+    write_tables(results, storage)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

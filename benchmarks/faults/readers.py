@@ -1,0 +1,69 @@
+"""Readers of what an experiment leaves on the disk, which share no code with the product.
+
+They know the forms from their documentation alone: lines of ``<crc32, 8 hex digits> <JSON>`` in the journal, JSON lines, CSV, and the
+event files of TensorBoard, which TensorBoard itself reads.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+Reported = tuple[str, int, float]
+"""Trial, iteration and value."""
+
+
+def journal_bytes(experiment: Path) -> list[bytes]:
+    """Return the content of the journal's segments, the oldest first; none where there is no journal yet."""
+    return [path.read_bytes() for path in sorted(experiment.glob("journal/*.log"))]
+
+
+def reported_in(segments: Iterable[bytes]) -> set[Reported]:
+    """Return the results that stand in a journal, those of all attempts; a line that does not verify does not count."""
+    records = (record for segment in segments for record in _records(segment))
+    return {(record["id"], record["m"]["training_iteration"], record["m"]["loss"]) for record in records if record.get("k") == "result"}
+
+
+def _records(segment: bytes) -> Iterable[dict[str, Any]]:
+    for line in segment.split(b"\n"):
+        checksum, _, body = line.partition(b" ")
+        if body and checksum == b"%08x" % zlib.crc32(body):
+            yield json.loads(body)
+
+
+def json_iterations(trial: Path) -> list[int]:
+    """Return the iterations of ``result.json``, in their order."""
+    return [json.loads(line)["training_iteration"] for line in (trial / "result.json").read_text(encoding="utf-8").splitlines()]
+
+
+def csv_iterations(trial: Path) -> list[int]:
+    """Return the iterations of ``progress.csv``, in their order."""
+    with (trial / "progress.csv").open(newline="", encoding="utf-8") as file:
+        return [int(row["training_iteration"]) for row in csv.DictReader(file)]
+
+
+def tensorboard_iterations(trial: Path) -> list[int]:
+    """Return the steps of the curve of the loss as TensorBoard shows it: a new attempt takes back what it is going to report again."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  (imports for a second)
+
+    shown = EventAccumulator(str(trial), size_guidance={"scalars": 0}).Reload()
+    return [scalar.step for scalar in shown.Scalars("loss")]
+
+
+LOGS: Mapping[str, Callable[[Path], list[int]]] = {
+    "JSON": json_iterations,
+    "CSV": csv_iterations,
+    "TensorBoard": tensorboard_iterations,
+}
+"""The files that are kept for people, and how to see which iterations are in them."""
+
+
+def doubles_and_holes(iterations: Iterable[int], expected: int) -> tuple[int, int]:
+    """Return how many rows are there twice, and how many of 1 to `expected` are missing."""
+    counts = Counter(iterations)
+    return sum(count - 1 for count in counts.values()), sum(iteration not in counts for iteration in range(1, expected + 1))

@@ -1,0 +1,21 @@
+"""A plugin for pytest that runs each test several times: ``pytest -p benchmarks.faults.repeat --repeat 20``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.addoption("--repeat", type=int, default=1, help="how often each test is run")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each repetition."""
+    times = metafunc.config.getoption("--repeat")
+    if times > 1:
+        metafunc.fixturenames.append("repetition")
+        metafunc.parametrize("repetition", range(times))

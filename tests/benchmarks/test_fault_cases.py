@@ -1,0 +1,90 @@
+"""The register of fault cases is complete, names tests that exist, and is what the documentation shows."""
+
+import ast
+import re
+
+import pytest
+
+from benchmarks.faults.case import Case, Outcome, run
+from benchmarks.faults.conditions import Condition, Verdict
+from benchmarks.faults.evidence import ROOT, Bench, Suite
+from benchmarks.faults.page import BEGIN, CASES, END, PAGE, page, read_findings
+
+ALL_TESTS = [evidence for case in CASES.values() for evidence in case.shown_by if isinstance(evidence, Suite)]
+ALL_BENCHES = [evidence for case in CASES.values() for evidence in case.shown_by if isinstance(evidence, Bench)]
+
+
+def test_every_case_is_there_once():
+    assert list(CASES) == [f"F{number}" for number in range(1, 28)] + [f"S{number}" for number in range(1, 10)]
+
+
+@pytest.mark.parametrize("tests", ALL_TESTS, ids=lambda tests: tests.file)
+def test_the_tests_that_are_named_exist(tests):
+    tree = ast.parse((ROOT / tests.name).read_text(encoding="utf-8"))
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert [name for name in tests.names if f"test_{name}" not in functions] == []
+
+
+@pytest.mark.parametrize("bench", ALL_BENCHES, ids=lambda bench: bench.command)
+def test_the_benches_that_are_named_exist(bench):
+    assert (ROOT / "benchmarks" / "faults" / f"{bench.command.split()[0]}.py").exists()
+
+
+def test_a_case_that_nothing_shows_says_what_is_missing():
+    assert [case.name for case in CASES.values() if not case.shown_by and not case.missing] == []
+
+
+def test_the_documentation_shows_what_was_found():
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text, read_findings()) == text
+
+
+def test_the_documentation_links_to_files_that_exist():
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", PAGE.read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (PAGE.parent / link).exists()] == []
+
+
+def test_a_text_without_a_place_for_the_table_is_refused():
+    with pytest.raises(ValueError, match="has no lines"):
+        page(f"{END} {BEGIN}", {})
+
+
+class Shown:
+    """Stands for evidence that comes to a given verdict."""
+
+    def __init__(self, *, holds):
+        self._verdict = Verdict(3, [Condition("rows lost", "1", "0", holds)])
+
+    def run(self):
+        return self._verdict
+
+
+@pytest.mark.parametrize(
+    ("shown_by", "missing", "outcome", "repetitions", "reason"),
+    [
+        ([Shown(holds=True), Shown(holds=True)], "", Outcome.HOLDS, 6, ""),
+        ([Shown(holds=True)], "a real disk", Outcome.IN_PART, 3, "a real disk"),
+        ([Shown(holds=True), Shown(holds=False)], "a real disk", Outcome.DOES_NOT_HOLD, 6, "rows lost: 1, asked for is 0"),
+        ([], "a canary", Outcome.NOT_SHOWN, 0, "a canary"),
+    ],
+)
+def test_a_case_holds_only_if_all_of_it_was_seen(shown_by, missing, outcome, repetitions, reason):
+    finding = run(Case("F1", "a fault", "no loss", shown_by, missing))
+    assert (finding.outcome, finding.repetitions, finding.reason) == (outcome, repetitions, reason)
+
+
+@pytest.mark.parametrize(
+    ("source", "repetitions", "holds"),
+    [
+        ("def test_a(): pass\ndef test_b(): pass", 4, True),
+        ("def test_a(): pass\ndef test_b(): assert False", 4, False),
+        ("import pytest\ndef test_a(): pytest.skip('not here')", 0, False),
+        ("", 0, False),
+        ("import nothing_of_that_name", 1, False),
+    ],
+)
+def test_tests_show_something_only_if_all_of_them_pass(tmp_path, source, repetitions, holds):
+    (tmp_path / "test_it.py").write_text(source)
+    verdict = Suite(f"../{tmp_path.relative_to('/')}/test_it".replace("..", "../" * len(ROOT.parts) + ".."), repeat=2).run()
+    assert (verdict.repetitions, not verdict.failed) == (repetitions, holds)

@@ -1,0 +1,131 @@
+"""The judges of the fault benches find what they look for."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import tuner as tune
+from benchmarks.faults import bystanders, kill_driver
+from benchmarks.faults.conditions import Verdict, at_most
+from benchmarks.faults.digits import num_different
+from benchmarks.faults.evidence import ROOT
+from benchmarks.faults.ledger import Entry, Ledger, read_ledger
+from benchmarks.faults.readers import LOGS, doubles_and_holes, journal_bytes, reported_in
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    def train(config):
+        for step in range(1, 4):
+            tune.report({"loss": config["x"] / step})
+
+    run_config = tune.RunConfig(name="experiment", storage_path=tmp_path, verbose=0, executor="inline")
+    tune.Tuner(train, param_space={"x": 6.0}, run_config=run_config).fit()
+    return tmp_path / "experiment"
+
+
+def test_every_result_of_a_journal_is_read(experiment):
+    assert reported_in(journal_bytes(experiment)) == {("t00000", 1, 6.0), ("t00000", 2, 3.0), ("t00000", 3, 2.0)}
+
+
+def test_a_result_that_is_torn_or_damaged_is_not_there(experiment):
+    [content] = journal_bytes(experiment)
+    lines = [line for line in content.splitlines(keepends=True) if b'"k":"result"' in line]
+    assert reported_in([lines[0], lines[1][:-9]]) == {("t00000", 1, 6.0)}
+    assert reported_in([lines[0].replace(b"6.0", b"7.0"), lines[1]]) == {("t00000", 2, 3.0)}
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_rows_of_every_log_file_are_read(experiment, log):
+    assert LOGS[log](experiment / "t00000") == [1, 2, 3]
+
+
+def test_doubles_and_holes_are_counted():
+    assert doubles_and_holes([1, 2, 3], 3) == (0, 0)
+    assert doubles_and_holes([1, 1, 3, 3, 3], 4) == (3, 2)
+
+
+def test_a_ledger_holds_what_all_processes_have_noted(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAULTS_LEDGER", str(tmp_path))
+    monkeypatch.setenv("FAULTS_LIFE", "2")
+    Ledger().note("report", "t00001", 7, 0.5)
+    Ledger().note("ended")
+    first, second = read_ledger(tmp_path)
+    assert (first.kind, first.life, first.trial, first.iteration, first.value) == ("report", 2, "t00001", 7, 0.5)
+    assert second.kind == "ended"
+    assert first.at_s <= second.at_s
+
+
+@pytest.fixture
+def sleeper():
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, bystanders.MARK: "a-test", bystanders.LEAVER: "1"})
+    while not bystanders.marked("a-test", leavers=True):
+        assert process.poll() is None
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_processes_are_found_by_their_mark_until_they_are_gone(sleeper):
+    assert bystanders.marked("a-test", leavers=True) == [sleeper.pid]
+    assert bystanders.marked("a-test") == bystanders.marked("another", leavers=True) == []
+    bystanders.clean_up("a-test")
+    assert sleeper.wait(10) < 0
+    assert bystanders.gone_after_s("a-test", 0.0) is not None
+
+
+def test_processes_that_stay_are_told():
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, bystanders.MARK: "a-test"})
+    while not bystanders.marked("a-test"):
+        assert process.poll() is None
+    assert bystanders.gone_after_s("a-test", 0.0) is None
+    process.kill()
+    process.wait()
+
+
+def story(*reports):
+    """Tell of two lives: the first is killed, the second goes on; each report is a life and an iteration."""
+    kills = [kill_driver.Kill(0, 0, [], 0.0)]
+    entries = [Entry("report", life, float(at), "t00000", iteration) for at, (life, iteration) in enumerate(reports)]
+    return kill_driver.Story(None, kills, entries, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "resumed", "expected"),
+    [(7, 6, (2, 2)), (7, 8, (0, 2)), (7, 1, (7, 2)), (5, 6, (0, 0)), (3, 1, (3, 3))],
+)
+def test_what_is_trained_again_is_counted_from_the_first_report_after_the_kill(first, resumed, expected):
+    reports = [(0, iteration) for iteration in range(1, first + 1)] + [(1, resumed)]
+    assert list(kill_driver.again(story(*reports))) == [expected]
+
+
+def test_a_trial_that_never_reports_again_has_trained_nothing_again():
+    assert list(kill_driver.again(story((0, 1), (0, 2)))) == [(0, 2)]
+
+
+def test_another_curve_is_seen_and_an_earlier_end_only_where_it_counts():
+    curve = [(1, 0.5, 0.1), (2, 0.4, 0.2)]
+    assert num_different({"a": curve}, {"a": curve}, is_exact=True) == 0
+    assert num_different({"a": curve}, {"a": curve[:1]}, is_exact=True) == 1
+    assert num_different({"a": curve}, {"a": curve[:1]}, is_exact=False) == 0
+    assert num_different({"a": curve}, {"a": [(1, 0.5, 0.3)]}, is_exact=False) == 1
+    assert num_different({"a": curve}, {}, is_exact=True) == 1
+
+
+def test_a_limit_that_was_never_measured_does_not_hold():
+    assert not at_most("time", [], 1.0).holds
+    assert at_most("time", [0.5, 0.9], 1.0).holds
+    assert not at_most("time", [0.5, 1.1], 1.0).holds
+    assert at_most("time", [0.5, 0.6, 1.1], 1.0, is_middle=True).holds
+
+
+def test_a_driver_that_is_killed_loses_nothing_and_doubles_nothing(tmp_path):
+    path = tmp_path / "verdict.json"
+    command = [sys.executable, "-m", "benchmarks.faults.kill_driver", "--kills", "2", "--seed", "3", "--verdict", str(path)]
+    subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=100)
+    verdict = Verdict.from_fields(json.loads(path.read_text()))
+    assert verdict.repetitions == 2
+    assert [condition for condition in verdict.failed if condition.accepted == "0"] == []

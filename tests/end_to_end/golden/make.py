@@ -1,0 +1,70 @@
+"""Makes the folder ``release_<version>`` beside this file: an experiment that was interrupted, as this release writes it.
+
+Run it once for each release whose format differs from the one before, and keep what the earlier ones have made:
+``python tests/end_to_end/golden/make.py``.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import tuner as tune
+from tuner.execution import autofill
+
+HERE = Path(__file__).parent
+
+
+def scale(value):
+    return value * 2
+
+
+def train(config):
+    start = 0
+    if checkpoint := tune.get_checkpoint():
+        start = int(Path(checkpoint.path, "step").read_text())
+    for step in range(start + 1, 5):
+        with tune.checkpoint_dir() as directory:
+            Path(directory, "step").write_text(str(step))
+            metrics = {"loss": config["f"](config["x"]) / step, "bound": float("-inf"), "deep": {"er": config["shape"][0]}}
+            tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
+
+
+def declaration(storage, **run):
+    """Return what the experiment was declared with; the storage path must be given again, as ever."""
+    return {
+        "param_space": {"x": tune.grid_search([1.0, 2.0, 3.0]), "f": scale, "shape": (2, 3), "data": np.arange(3.0)},
+        "tune_config": tune.TuneConfig(metric="loss", mode="min", seed=7, max_concurrent_trials=1),
+        "run_config": tune.RunConfig(
+            name="exp", storage_path=storage, verbose=0, executor="inline",
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=1), **run,
+        ),
+    }  # fmt: skip
+
+
+class Interrupt(tune.Callback):
+    """Ends the driver in the middle of the second trial."""
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        if (trial.trial_id, result["training_iteration"]) == ("t00001", 2):
+            raise KeyboardInterrupt
+
+
+def main():
+    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
+    autofill.host = lambda: ("host", "127.0.0.1")
+    autofill.here = lambda: autofill.Place(1, *autofill.host())
+    target = HERE / f"release_{tune.__version__}"
+    shutil.rmtree(target, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as storage:
+        try:
+            tune.Tuner(train, **declaration(storage, callbacks=[Interrupt()])).fit()
+        except KeyboardInterrupt:
+            Path(storage, "exp", "lock").unlink()
+            shutil.copytree(Path(storage, "exp"), target)
+
+
+if __name__ == "__main__":
+    main()

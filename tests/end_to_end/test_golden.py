@@ -1,0 +1,79 @@
+"""What an earlier release has written opens and goes on; what only a later one can read is refused by its version."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tuner as tune
+from tuner.errors import StorageError
+from tuner.storage import strict_json
+from tuner.storage.journal import Journal, recover
+
+GOLDEN = Path(__file__).parent / "golden"
+RELEASES = sorted(path.name for path in GOLDEN.glob("release_*"))
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Return the module that made the golden folders: what it trains is given again."""
+    spec = importlib.util.spec_from_file_location("golden_make", GOLDEN / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def experiment(request, tmp_path):
+    shutil.copytree(GOLDEN / request.param, tmp_path / "exp")
+    return tmp_path / "exp"
+
+
+def restore(made, experiment):
+    return tune.Tuner.restore(experiment, made.train, **made.declaration(experiment.parent))
+
+
+@pytest.mark.parametrize("experiment", RELEASES, indirect=True)
+def test_an_experiment_of_each_release_opens_and_finishes(made, experiment):
+    before = restore(made, experiment).get_results()
+    assert [result.metrics_dataframe["loss"].tolist() for result in before] == [[2.0, 1.0, 2 / 3, 0.5], [4.0, 2.0]]
+    grid = restore(made, experiment).fit()
+    assert (grid.num_terminated, len(grid)) == (3, 3)
+    for number, result in enumerate(grid, start=1):
+        frame = result.metrics_dataframe
+        assert frame["loss"].tolist() == pytest.approx([2 * number / step for step in range(1, 5)])
+        assert set(frame["bound"]) == {float("-inf")}
+        assert set(frame["deep/er"]) == {2}
+        assert result.config["f"] is made.scale
+        assert result.config["shape"] == (2, 3)
+        assert np.array_equal(result.config["data"], np.arange(3.0))
+        assert Path(result.checkpoint.path, "step").read_text() == "4"
+
+
+def test_there_is_a_folder_of_this_release():
+    assert f"release_{tune.__version__}" in RELEASES
+
+
+def written_by_a_later_release(experiment, **changes):
+    path = experiment / "experiment.json"
+    text = strict_json.checked(strict_json.loads(path.read_text())) | {"release": "9.8.7"} | changes
+    path.write_text(strict_json.dumps(strict_json.signed(text)))
+
+
+@pytest.mark.parametrize("experiment", RELEASES[-1:], indirect=True)
+def test_a_later_format_is_refused_by_the_version_that_wrote_it(made, experiment):
+    written_by_a_later_release(experiment, format_version=99)
+    with pytest.raises(StorageError, match=r"was written by version 9\.8\.7 of tuner-hpo in format 99, .* update tuner-hpo"):
+        restore(made, experiment)
+
+
+@pytest.mark.parametrize("experiment", RELEASES[-1:], indirect=True)
+@pytest.mark.parametrize("record", [{"k": "teleported", "id": "t00000"}, {"k": "started", "id": "t00000"}])
+def test_a_record_of_a_later_release_is_refused_by_the_version_that_wrote_it(made, experiment, record):
+    with Journal(experiment, recover(experiment)) as journal:
+        journal.append({"t": 99.0, **record})
+    written_by_a_later_release(experiment)
+    with pytest.raises(StorageError, match=rf"record \d+ .*{record['k']}.* was written by version 9\.8\.7 of tuner-hpo, this is version"):
+        restore(made, experiment).get_results()

@@ -1,0 +1,84 @@
+"""A trial that hangs is killed and tried again where a limit is set, and told of where there is none; the others go on."""
+
+import json
+import logging
+import os
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from tuner import Checkpoint
+from tuner.core import silence
+
+
+def sleep_for_ever():
+    threading.Event().wait()
+
+
+def spin_in_c():
+    sum(range(10**12))
+
+
+def stop_oneself():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def wait_deaf_to_signals():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sleep_for_ever()
+
+
+HANGS = [sleep_for_ever, spin_in_c, stop_oneself, wait_deaf_to_signals]
+
+
+def train(config):
+    """Report two epochs, hang if it is to in its first attempt, and report two more."""
+    start = 0
+    if checkpoint := tune.get_checkpoint():
+        start = json.loads(Path(checkpoint.path, "epoch.json").read_text()) + 1
+    for epoch in range(start, 4):
+        with tempfile.TemporaryDirectory() as temporary:
+            Path(temporary, "epoch.json").write_text(str(epoch))
+            tune.report({"epoch": epoch}, checkpoint=Checkpoint.from_directory(temporary))
+        if epoch == 1 and config["hang"] is not None:
+            HANGS[config["hang"]]()
+
+
+def test_who_hangs_is_killed_and_tried_again_from_its_checkpoint(fit, rows_of):
+    space = {"hang": tune.grid_search([*range(len(HANGS)), None])}
+    # Endless retries: on a machine under load a start alone may take longer than that.
+    results = fit(train, space, failure={"max_failures": -1, "report_timeout_s": 1}, resources={"cpu": 5})
+    assert [str(result.status) for result in results] == ["TERMINATED"] * 5
+    assert [[row["epoch"] for row in rows_of(result.path)] for result in results] == [[0, 1, 2, 3]] * 5
+    for result in results[:4]:
+        assert "no report for more than report_timeout_s=1" in Path(result.path, "error.txt").read_text()
+
+
+@pytest.mark.parametrize("hang", [0, 1])
+def test_what_is_written_down_of_a_hang_is_where_it_was(fit, hang):
+    (result,) = fit(train, {"hang": hang}, failure={"report_timeout_s": 1})
+    assert HANGS[hang].__name__ in Path(result.path, "error.txt").read_text()
+
+
+def test_without_a_limit_a_silent_trial_is_named_once_and_goes_on(fit, monkeypatch, caplog):
+    monkeypatch.setattr(silence, "_MIN_SILENCE_S", 0.2)
+
+    def train(config):
+        for _ in range(20):
+            tune.report({"epoch": 0})
+            time.sleep(0.001)
+        if config["is_slow"]:
+            time.sleep(1.0)
+        tune.report({"epoch": 1})
+
+    with caplog.at_level(logging.WARNING):
+        results = fit(train, {"is_slow": tune.grid_search([False, True])})
+    assert [result.metrics["epoch"] for result in results] == [1, 1]
+    (warning,) = [record.getMessage() for record in caplog.records if "may hang" in record.getMessage()]
+    assert warning.startswith("trial t00001 has been silent for ")
+    assert "report_timeout_s" in warning

@@ -1,0 +1,38 @@
+"""How it is known that the kernel has killed a process because memory ran out."""
+
+import pytest
+
+from tuner.execution.memory import OutOfMemoryKills
+
+
+@pytest.fixture
+def counter(tmp_path):
+    file = tmp_path / "memory.events"
+
+    def write(count):
+        file.write_text(f"low 0\noom 7\noom_kill {count}\noom_group_kill 9\n")
+        return file
+
+    return write
+
+
+def test_each_kill_that_is_counted_is_claimed_once(counter):
+    kills = OutOfMemoryKills([counter(5)])
+    assert kills.claim() is False
+    counter(7)
+    assert [kills.claim() for _ in range(3)] == [True, True, False]
+
+
+def test_the_first_file_that_has_a_count_is_the_one(counter, tmp_path):
+    (tmp_path / "other").write_text("nothing here\n")
+    kills = OutOfMemoryKills([tmp_path / "missing", tmp_path / "other", counter(0)])
+    counter(1)
+    assert kills.claim() is True
+
+
+def test_a_kernel_that_does_not_count_does_not_tell(tmp_path):
+    assert OutOfMemoryKills([tmp_path / "missing"]).claim() is None
+
+
+def test_here_the_kernel_counts():
+    assert OutOfMemoryKills().claim() is False

@@ -1,0 +1,114 @@
+"""What a dead driver has left behind is found by whoever takes up its experiment, and nothing else is."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tuner.execution.leftovers import VARIABLE, DriverName, end_leftovers
+
+
+@pytest.fixture
+def begin():
+    """Return a function that starts a process in a session of its own, with the name of a driver."""
+    begun = []
+
+    def run(name, *arguments):
+        environ = {**os.environ, VARIABLE: str(name)}
+        begun.append(subprocess.Popen(arguments or ["sleep", "600"], env=environ, start_new_session=True))
+        return begun[-1]
+
+    yield run
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def dead_driver(tmp_path):
+    """Return the name of a driver of the experiment in ``tmp_path`` that has died."""
+    printing = f"from tuner.execution.leftovers import DriverName; print(DriverName.mine({str(tmp_path)!r}))"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    printed = subprocess.run([sys.executable, "-c", printing], env=environ, capture_output=True, check=True).stdout
+    return DriverName.parse(printed.strip())
+
+
+def test_a_name_says_whether_the_driver_lives(tmp_path, dead_driver):
+    mine = DriverName.mine(tmp_path)
+    assert mine.is_alive
+    assert DriverName.parse(str(mine).encode()) == mine
+    assert not dead_driver.is_alive
+    assert dead_driver.drives_the_same(mine)
+
+
+@pytest.mark.parametrize("text", [b"", b"1:2:3", b"1:2:3:4:5", b"1:2:3:x", b"-1:2:3:4", b"::::"])
+def test_what_is_no_name_is_ignored(text):
+    assert DriverName.parse(text) is None
+
+
+def test_what_is_left_is_killed_and_named(tmp_path, dead_driver, begin):
+    left = begin(dead_driver)
+    (found,) = end_leftovers(tmp_path)
+    assert str(found) == f"process {left.pid} (sleep 600)"
+    assert left.wait() == -9
+    assert end_leftovers(tmp_path) == []
+
+
+def test_a_directory_that_has_been_moved_is_the_same_experiment(tmp_path, begin):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    name = DriverName.mine(here)
+    begin(DriverName(name.pid, name.started - 1, name.device, name.inode))
+    here.rename(there)
+    assert len(end_leftovers(there)) == 1
+
+
+def test_what_has_a_driver_that_lives_or_belongs_to_another_experiment_is_left_alone(tmp_path, dead_driver, begin):
+    mine = DriverName.mine(tmp_path)
+    other = DriverName(dead_driver.pid, dead_driver.started, dead_driver.device, dead_driver.inode + 1)
+    processes = [begin(mine), begin(other), begin("nonsense")]
+    assert end_leftovers(tmp_path) == []
+    assert [process.poll() for process in processes] == [None] * 3
+
+
+def test_whoever_looks_does_not_find_itself(tmp_path, dead_driver):
+    source = f"from tuner.execution.leftovers import end_leftovers; print(end_leftovers({str(tmp_path)!r}))"
+    environ = {**os.environ, VARIABLE: str(dead_driver), "PYTHONPATH": os.pathsep.join(sys.path)}
+    printed = subprocess.run([sys.executable, "-c", source], env=environ, capture_output=True, check=True).stdout
+    assert printed == b"[]\n"
+
+
+def test_what_training_code_forks_or_starts_carries_the_name(stage, tmp_path, start_method, all_die):
+    def train(config):
+        import signal
+
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+        if (fork := os.fork()) == 0:
+            os.setsid()
+            signal.pause()
+        report = __import__("tuner").report
+        report({"pids": [child, fork, os.getpid()]})
+        signal.pause()
+
+    from tuner.core.events import ResultReported
+
+    name = DriverName.mine(tmp_path)
+    dead = DriverName(name.pid, name.started - 1, name.device, name.inode)
+    theater = stage(train, start_method=start_method, environ={VARIABLE: str(dead)})
+    theater.start("t00001")
+    *strays, _worker = pids = theater.next_event("t00001", ResultReported).metrics["pids"]
+    # The worker itself may be dead before it is found: it dies with the zygote.
+    assert set(strays) <= {leftover.pid for leftover in end_leftovers(tmp_path)}
+    assert all_die(pids, within_s=0) == []
+
+
+def test_looking_for_leftovers_changes_nothing_where_there_are_none(tmp_path):
+    source = textwrap.dedent(f"""
+        from tuner.execution import leftovers
+        leftovers._PROC = leftovers.Path("/nowhere")
+        print(leftovers.end_leftovers({str(tmp_path)!r}))
+    """)
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", source], env=environ, capture_output=True, check=True).stdout == b"[]\n"
