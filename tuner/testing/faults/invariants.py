@@ -129,7 +129,10 @@ def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
     inner = scheduler.inner if isinstance(scheduler, FragileScheduler) else scheduler
     if not isinstance(inner, ASHAScheduler) or not world.ledger.told:
         return
-    ledger, [bracket] = world.ledger, inner.state_dict()["brackets"]
+    state, ledger = inner.state_dict(), world.ledger
+    if state["settings"]["time_attr"] != "training_iteration" or len(state["brackets"]) != 1:
+        return
+    [bracket] = state["brackets"]
     for level, rung in zip(inner.levels, bracket["rungs"], strict=True):
         owed = Counter(ledger.values[trial_id, int(level)] for trial_id, told in ledger.told.items() if told >= level)
         known = Counter(value for (_, iteration), value in ledger.values.items() if iteration == level)
