@@ -73,10 +73,13 @@ def acknowledged_results_survive(world: World, left: Transcript) -> None:
 
 def rows_are_whole(experiment: Experiment, left: Transcript) -> None:
     """I2: a trial's rows have no hole and no double, and none is missing that anybody was told of."""
+    reported: dict[str, list[dict[str, Any]]] = {trial.trial_id: [] for trial in experiment.trials}
+    for record in left.records:
+        if record["k"] == "result" and GHOST not in record["m"]:
+            reported[record["id"]].append(record["m"])
+    rows = MemoryRows(reported)
     for trial in experiment.trials:
-        records = [record for record in left.records if record["k"] == "result" and record["id"] == trial.trial_id]
-        rows = MemoryRows({trial.trial_id: [record["m"] for record in records if GHOST not in record["m"]]}).of(trial.trial_id)
-        iterations = [row["training_iteration"] for row in rows]
+        iterations = [row["training_iteration"] for row in rows.of(trial.trial_id)]
         require("I2", iterations == list(range(1, len(iterations) + 1)), "rows of %s are %s", trial.trial_id, iterations)
         require("I2", trial.iteration == len(iterations), "%s ends at %s, its rows at %s", trial.trial_id, trial.iteration, len(iterations))
 

@@ -140,10 +140,10 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         scheduler: A name of `SCHEDULERS` or a factory; None to draw one.
     """
     chance = Random(seed)  # noqa: S311  (no secret)
-    name = chance.choice(("fifo", "asha", "asha", "asha", "relay", "relay")) if scheduler is None else scheduler
+    name = chance.choice(("fifo", "asha", "asha", "asha", "asha", "relay")) if scheduler is None else scheduler
     make_scheduler = SCHEDULERS[name](chance) if isinstance(name, str) else name
     can_save = name not in {"fifo", "asha"} or chance.random() < 0.5  # noqa: PLR2004  (a trial that may be paused must be able to save)
-    is_calm_worker = chance.random() < 0.2  # noqa: PLR2004  (so that the outcome can be compared with an undisturbed one)
+    is_calm_worker = chance.random() < 0.12  # noqa: PLR2004  (so that the outcome can be compared with an undisturbed one)
     has_timeout = chance.random() < 0.8  # noqa: PLR2004
     durability = chance.choice(("group", "group", "strict", "process"))
     gaps = _mean_gaps(chance, _DRIVER_ONLY if is_calm_worker else frozenset(Occasion))
@@ -152,8 +152,8 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         make_scheduler=make_scheduler,
         scheduler=name if isinstance(name, str) else "given",
         is_limited=chance.random() < 0.2,  # noqa: PLR2004
-        num_trials=chance.choice((2, 2, 2, 3, 3, 4, 6, 8)),
-        num_iterations=chance.choice((6, 6, 6, 7, 8, 10, 20)),
+        num_trials=chance.choice((2, 2, 2, 2, 3, 3, 4, 8)),
+        num_iterations=chance.choice((6, 6, 6, 6, 7, 8, 10, 20)),
         num_slots=1 if is_calm_worker else chance.choice((1, 2, 2, 3, 4)),
         durability=durability,
         checkpoint_every=chance.choice((0, 1, 1, 2, 3, 5)),
