@@ -8,6 +8,7 @@ the journal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeGuard
 
 from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, WorkerCommand
@@ -123,7 +124,7 @@ class Driver:
         self._end_turn()
         self._tell()
         if self._at_rest:
-            self._at_rest(self.elapsed_s)
+            self._without_hurry(partial(self._at_rest, self.elapsed_s))
         self._act()
         self._observers.end_turn()
 
@@ -142,9 +143,12 @@ class Driver:
         self._take(outcome)
 
     def _write(self) -> None:
-        """Write down what was folded. While the storage makes us wait for that, nobody is answered, and so nobody's time runs."""
+        self._without_hurry(self._log.flush)
+
+    def _without_hurry(self, save: Callable[[], None]) -> None:
+        """Save something. While the storage makes us wait for that, nobody is answered, and so nobody's time runs."""
         began_s = self.elapsed_s
-        self._log.flush()
+        save()
         if self.elapsed_s - began_s >= _NOTICEABLE_S:
             self._earlier_s, self._began_s = began_s, self._executor.clock()
 

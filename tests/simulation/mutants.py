@@ -93,11 +93,9 @@ DESK = _of(
     "tuner/core/patience.py",
     ("            self._deadlines.set(trial_id, now_s + self._report_timeout_s)", "            pass", "I9"),
     ("self._deadlines.set(trial_id, now_s + self._stop_grace_s if self._all_gone_s is None else self._all_gone_s)", "pass", "I9"),
-    ("            self._deadlines.set(trial_id, self._all_gone_s)\n", "            pass\n", "I9 I17"),
 ) + _of(
     "tuner/core/counsel.py",
     ("and now_s >= self.time_budget_s:", "and now_s > 2 * self.time_budget_s:", "I20 I9"),
-    ("counts = self._recall(question, counts)", "pass", "I7"),
     ("        self._num_questions += 1\n", "", "I7"),
 )  # fmt: skip
 
@@ -150,7 +148,6 @@ REPLAY = _of(
     ("            experiment.handle(TurnEnded(), routine_end_s, ())\n", "            pass\n", "I7 I6"),
     ("            event = proposer.relive(event)\n", "            pass\n", "I17 I20"),
     ("outcome = experiment.handle(event, elapsed_s, advice)", "outcome = experiment.handle(event, 0.0, advice)", "I7"),
-    ('            elapsed_s = body["t"]  #', "            pass  #", "I14"),
 )
 
 SNAPSHOTS = _of(
@@ -161,7 +158,6 @@ SNAPSHOTS = _of(
     "tuner/core/memory.py",
     ('trial.attempt = fields["attempt"]', "trial.attempt = 0", "I7 I13"),
     ('trial.next_checkpoint = fields["next_checkpoint"]', "trial.next_checkpoint = 0", "I5 I7"),
-    ('trial.leased = set(fields["leased"])', "trial.leased = set()", "I7"),
 )  # fmt: skip
 
 SCHEDULERS = _of(

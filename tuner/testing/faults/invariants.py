@@ -194,10 +194,15 @@ def values_never_change(world: World, report: Report, value: float) -> None:
 def checkpoints_in_need_are_there(world: World, experiment: Experiment) -> None:
     """I11: every checkpoint that a trial counts on is on the disk, unless somebody else has taken it away."""
     for trial in experiment.trials:
-        require("I11", trial.status is not Status.PAUSED or trial.has_checkpoint, "%s is paused without a checkpoint", trial)
         for checkpoint in trial.checkpoints:
             is_there = world.checkpoints.find(trial.trial_id, checkpoint) or world.checkpoints.is_mourned(trial.trial_id, checkpoint)
             require("I11", is_there, "%s of %s was deleted", checkpoint.directory, trial)
+
+
+def pauses_have_checkpoints(experiment: Experiment) -> None:
+    """I11: a paused trial has a checkpoint to go on from."""
+    for trial in experiment.roster.paused.values():
+        require("I11", trial.has_checkpoint, "%s is paused without a checkpoint", trial)
 
 
 def only_own_failures_are_charged(world: World, trial: Trial) -> None:

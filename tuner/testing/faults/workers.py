@@ -112,6 +112,8 @@ class Workers:
         world.num_turns += 1
         invariants.takes_no_more_turns_than_needed(world)
         world.step()
+        if world.experiment:
+            invariants.pauses_have_checkpoints(world.experiment)
         if world.num_turns % world.check_every == 0 and timeout_s != 0.0:  # else the driver knows already that something has changed
             self._check_all()
         world.rest()
