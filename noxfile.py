@@ -41,6 +41,14 @@ def imports(session: nox.Session) -> None:
 
 
 @nox.session
+def simulation(session: nox.Session) -> None:
+    """Simulate faults for an hour, then hunt the planted defects; made for the night."""
+    install(session, "test")
+    session.run("python", "-m", "tuner.testing.faults", *(session.posargs or ["--minutes", "60"]))
+    session.run("python", "tests/simulation/hunt.py")
+
+
+@nox.session
 def benchmarks(session: nox.Session) -> None:
     """Measure and print a table beside the goals; names of benchmarks behind ``--`` choose some."""
     install(session, "examples")

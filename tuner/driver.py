@@ -8,6 +8,7 @@ the journal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeGuard
 
 from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, WorkerCommand
@@ -20,6 +21,8 @@ from tuner.execution.executor import Executor
 
 from .observers import Observers
 from .proposer import Proposer
+
+_NOTICEABLE_S = 0.1
 
 
 class EventLog(Protocol):
@@ -77,7 +80,8 @@ class Driver:
         self._find_damage = find_damage
         self._at_rest = at_rest
         self._tick_s = tick_s
-        self._origin_s = executor.clock() - elapsed_s
+        self._earlier_s = elapsed_s
+        self._began_s = executor.clock()
         self._leave_at_s = leave_at_s
         self._commands: list[Command] = []
         self._notices: list[Notice] = []
@@ -107,19 +111,20 @@ class Driver:
 
     @property
     def elapsed_s(self) -> float:
-        """Running time of the experiment in seconds, earlier sessions included."""
-        return self._executor.clock() - self._origin_s
+        """Running time of the experiment in seconds, earlier sessions included; it stands still while the storage takes nothing."""
+        # In this order, so that no rounding lets time run backwards where one driver takes over from another.
+        return self._earlier_s + (self._executor.clock() - self._began_s)
 
     def _turn(self, events: Sequence[Event]) -> None:
         self._observers.begin_turn()
         for event in events:
             self._fold(event)
-        self._log.flush()
+        self._write()
         self._tell()
         self._end_turn()
         self._tell()
         if self._at_rest:
-            self._at_rest(self.elapsed_s)
+            self._without_hurry(partial(self._at_rest, self.elapsed_s))
         self._act()
         self._observers.end_turn()
 
@@ -134,8 +139,18 @@ class Driver:
         outcome = self._experiment.handle(TurnEnded(), at_s)
         self._log.append(TurnEnded(outcome.is_routine), at_s, outcome.advice)
         if not outcome.is_routine:
-            self._log.flush()
+            self._write()
         self._take(outcome)
+
+    def _write(self) -> None:
+        self._without_hurry(self._log.flush)
+
+    def _without_hurry(self, save: Callable[[], None]) -> None:
+        """Save something. While the storage makes us wait for that, nobody is answered, and so nobody's time runs."""
+        began_s = self.elapsed_s
+        save()
+        if self.elapsed_s - began_s >= _NOTICEABLE_S:
+            self._earlier_s, self._began_s = began_s, self._executor.clock()
 
     def _take(self, outcome: Outcome) -> None:
         self._commands.extend(outcome.commands)

@@ -99,8 +99,7 @@ class Observers:
                     call("on_trial_restore", **info)
             case CheckpointRecorded(trial, checkpoint):
                 self._look_for_score(trial, checkpoint)
-                path = trial_directory(self._experiment_path, trial.trial_id) / checkpoint.directory
-                call("on_checkpoint", checkpoint=Checkpoint(path), **info)
+                self._tell_checkpoint(checkpoint, info)
                 call("on_trial_save", **info)
             case CheckpointMissed(trial, failure):
                 _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", trial.trial_id, failure)
@@ -116,6 +115,11 @@ class Observers:
                 pass
             case _:
                 assert_never(notice)
+
+    def _tell_checkpoint(self, checkpoint: CheckpointRecord, info: Mapping[str, Any]) -> None:
+        if self._callbacks.has("on_checkpoint"):
+            path = trial_directory(self._experiment_path, info["trial"].trial_id) / checkpoint.directory
+            self._callbacks.call("on_checkpoint", checkpoint=Checkpoint(path), **info)
 
     def _look_for_metric(self, notice: ResultRecorded) -> None:
         if self._metric is None or self._metric in notice.flat:

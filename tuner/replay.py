@@ -14,6 +14,7 @@ from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
 from tuner.storage import journal, records
 from tuner.storage.configs import ConfigCodec
+from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import trial_directory
 from tuner.storage.release import THIS_RELEASE, writer_of
 
@@ -44,6 +45,7 @@ def replay(
     *,
     after: int = 0,
     elapsed_s: float = 0.0,
+    disk: Disk = LOCAL_DISK,
 ) -> Replayed:
     """Fold the journal into an experiment, and let scheduler, stopper and searcher live through it again.
 
@@ -57,6 +59,7 @@ def replay(
         configs: How configurations were written down; None where they are JSON values.
         after: The last record not to be read.
         elapsed_s: The experiment's running time at that record.
+        disk: Where the journal lies.
 
     Raises:
         StorageError: If a configuration cannot be rebuilt.
@@ -64,7 +67,7 @@ def replay(
     """
     heard_of_s: dict[str, float] = {}
     untold: list[Notice] = []
-    for body in journal.read(directory, after):
+    for body in journal.read(directory, after, disk):
         if not records.is_event(body):
             elapsed_s = max(elapsed_s, float(body["t"]))  # experiment time never goes back, not even behind the mark of an end
             continue

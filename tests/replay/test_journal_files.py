@@ -5,15 +5,19 @@ import logging
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler
+from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter
+from tuner.core.events import TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
+from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Trial
 from tuner.directory import read_declaration
 from tuner.plan import make_plan, with_seed
 from tuner.proposer import Proposer
 from tuner.replay import replay
+from tuner.storage import records
+from tuner.storage.journal import Journal
 
 SPACE = {"start": tune.uniform(0.0, 1.0), "length": tune.randint(1, 9), "layers": [tune.choice([1, 2]), {"width": tune.choice([8, 16])}]}
 
@@ -100,3 +104,10 @@ def test_a_fresh_experiment_comes_to_stand_where_the_run_ended(tmp_path, trainab
     assert portrait(experiment.trials) == portrait(grid.trials)
     assert lived_again.state_dict() == original.state_dict()
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_the_last_moments_of_a_driver_count_as_running_time(tmp_path):
+    experiment = Experiment(ExperimentSettings(capacity={"cpu": 1.0}), FIFOScheduler(), NoopStopper())
+    with Journal(tmp_path, sync="process") as journal:
+        journal.append(records.encode(TurnEnded(), 2.0), records.mark(records.CLOSE, 7.5))
+    assert replay(tmp_path, experiment, Proposer(BasicVariantGenerator(), {}, lambda config: {"cpu": 1.0})).elapsed_s == 7.5

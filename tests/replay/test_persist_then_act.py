@@ -65,7 +65,9 @@ class Record(Callback):
         return [event for kind, event in self.done[last_write + 1 : index] if kind == "take"]
 
 
-def driver_of(record, scheduler=None, *, elapsed_s=0.0, tick_s=None, find_damage=None, num_to_keep=1, leave_at_s=None, **settings):
+def driver_of(
+    record, scheduler=None, *, elapsed_s=0.0, tick_s=None, find_damage=None, num_to_keep=1, leave_at_s=None, at_rest=None, **settings
+):
     policy = CheckpointPolicy(can_save_on_demand=True, retention=RetentionPolicy(num_to_keep=num_to_keep))
     declared = ExperimentSettings(capacity={"cpu": 1.0}, max_trials=1, checkpoints=policy, **settings)
     experiment = Experiment(declared, scheduler or ScriptedScheduler(), NoopStopper())
@@ -74,7 +76,7 @@ def driver_of(record, scheduler=None, *, elapsed_s=0.0, tick_s=None, find_damage
     proposer = Proposer(searcher, {}, lambda config: {"cpu": 1.0})
     observers = Observers(proposer, CallbackList([record]), experiment.trials, Path("nowhere"), None)
     times = {"elapsed_s": elapsed_s, "tick_s": tick_s, "leave_at_s": leave_at_s}
-    return Driver(experiment, record, record, proposer, observers, record.delete, find_damage=find_damage, **times)
+    return Driver(experiment, record, record, proposer, observers, record.delete, find_damage=find_damage, at_rest=at_rest, **times)
 
 
 @pytest.fixture
@@ -161,3 +163,44 @@ def test_what_happened_before_the_first_turn_is_taken_in_first():
     record = Record()
     driver_of(record).run([StopRequested("test")])
     assert next(event for kind, event in record.done if kind == "take") == StopRequested("test")
+
+
+def test_one_driver_begins_exactly_where_the_one_before_it_ended():
+    record = Record()
+    record._executor._now_s = 1e5 / 3
+    assert driver_of(record, elapsed_s=0.1).elapsed_s == 0.1
+
+
+class Stuck(Record):
+    """A log that cannot be written for a hundred seconds as soon as somebody is to pause."""
+
+    is_stuck = False
+
+    def append(self, event, at_s, advice):
+        super().append(event, at_s, advice)
+        self.is_stuck |= bool(advice)
+
+    def flush(self):
+        super().flush()
+        if self.is_stuck:
+            self._executor._now_s += 100.0
+            self.is_stuck = False
+
+
+def test_nobody_runs_out_of_time_while_the_log_cannot_be_written():
+    record = Stuck()
+    script = {("t00000", 2): [Pause("t00000", WHY)]}
+    scheduler = ScriptedScheduler(script, idle=[[Resume("t00000", WHY)]])
+    driver_of(record, scheduler, stop_grace_s=7.0, report_timeout_s=5.0).run()
+    assert record.clock() > 100.0
+    assert not any(isinstance(command, KillWorker) for _, command in record.done)
+
+
+def test_nobody_runs_out_of_time_while_a_snapshot_has_to_wait():
+    record = Record()
+
+    def at_rest(elapsed_s):
+        record._executor._now_s += 100.0
+
+    driver_of(record, stop_grace_s=7.0, report_timeout_s=5.0, at_rest=at_rest).run()
+    assert not any(isinstance(command, KillWorker) for _, command in record.done)

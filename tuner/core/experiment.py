@@ -22,7 +22,7 @@ from .counsel import Advice, Counsel, ending_for
 from .defects import subject
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
-from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_move, move_worker
+from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_ending, exit_move, move_worker
 from .memory import intention_fields, intention_from
 from .patience import Patience
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
@@ -258,7 +258,7 @@ class Experiment:
                 trial.failures.append(CANNOT_PAUSE)
                 self._give_up(trial)
             case TrialMove.END:
-                self._end(trial, intention.ending if intention else Ending.COMPLETED, intention.reason if intention else None)
+                self._end(trial, *exit_ending(intention, outcome))
             case TrialMove.FAIL:
                 self._retry_or_give_up(trial)
             case _:
@@ -332,7 +332,7 @@ class Experiment:
                     assert_never(decision)
 
     def _intend(self, trial: Trial, intention: Intention) -> None:
-        """Let the trial stop or pause as soon as it can be told to; a stop outweighs a pause, and otherwise the first word stands."""
+        """Let the trial stop or pause as soon as it can be told to; see `Intention.outweighs` for what counts then."""
         if trial.status is Status.RUNNING:
             trial.intention = intention if intention.outweighs(trial.intention) else trial.intention
         elif intention.verdict is Verdict.STOP and not trial.is_finished:

@@ -37,10 +37,11 @@ from __future__ import annotations
 
 import enum
 
+from schedulers.decisions import Reason
 from tuner.errors import InvalidTransition
 
 from .events import Outcome
-from .trial import Status, Trial, Verdict, WorkerState
+from .trial import Ending, Intention, Status, Trial, Verdict, WorkerState
 
 
 class TrialMove(enum.StrEnum):
@@ -169,6 +170,13 @@ def exit_move(trial: Trial, outcome: Outcome) -> TrialMove:
     """Return what the end of its worker means for the trial; FAIL where it failed, whether or not it may try again."""
     verdict = trial.intention.verdict if trial.intention else Verdict.CONTINUE
     return EXIT_MOVES[verdict, outcome]
+
+
+def exit_ending(intention: Intention | None, outcome: Outcome) -> tuple[Ending, Reason | None]:
+    """Return why a trial is over whose worker has ended with this intention; who has done all its training is not interrupted."""
+    if intention is None or (outcome is Outcome.COMPLETED and intention.ending is Ending.INTERRUPTED):
+        return Ending.COMPLETED, None
+    return intention.ending, intention.reason
 
 
 def is_coupled(trial: Trial) -> bool:

@@ -262,8 +262,16 @@ class Intention:
     reason: Reason
 
     def outweighs(self, other: Intention | None) -> bool:
-        """Return whether this takes the place of another: a stop outweighs a pause, and otherwise the first word stands."""
-        return other is None or (other.verdict is Verdict.PAUSE and self.verdict is Verdict.STOP)
+        """Return whether this takes the place of another: an end for good outweighs an interruption, and that a pause.
+
+        Otherwise the first word stands.
+        """
+        return other is None or _weight(self) > _weight(other)
+
+
+def _weight(intention: Intention) -> int:
+    is_stop = intention.verdict is Verdict.STOP
+    return is_stop + (is_stop and intention.ending is not Ending.INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self, final
@@ -24,13 +25,15 @@ class CheckpointCleaner:
 
     Args:
         journal: The journal whose records make checkpoints dispensable.
+        discard: Takes what has become safe to delete; None deletes it in a thread.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, discard: Callable[[Path], None] | None = None) -> None:
         self._journal = journal
         self._held: deque[tuple[int, Path]] = deque()
         self._released: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._discard = discard or self._hand_to_thread
 
     def __enter__(self) -> Self:
         """Return the cleaner."""
@@ -56,10 +59,10 @@ class CheckpointCleaner:
         is_synced = self._journal.policy is not SyncPolicy.PROCESS
         safe = self._journal.synced_sequence if is_synced else self._journal.written_sequence
         while self._held and self._held[0][0] <= safe:
-            self._released.put(self._held.popleft()[1])
-            self._start()
+            self._discard(self._held.popleft()[1])
 
-    def _start(self) -> None:
+    def _hand_to_thread(self, path: Path) -> None:
+        self._released.put(path)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="tuner-cleaner", daemon=True)
             self._thread.start()

@@ -87,7 +87,7 @@ class Journal:
         tail: Where the journal ends, from `recover`; `START` for a new one.
         sync: See `SyncPolicy`.
         segment_bytes: Size from which on a new segment is begun.
-        has_syncer: Whether, under ``"group"``, a thread syncs; without it the caller calls `sync` in time.
+        has_syncer: Whether, under ``"group"``, a thread syncs; without it the caller calls `sync_in_background` in time.
         disk: Where it lies.
 
     Raises:
@@ -133,7 +133,7 @@ class Journal:
             self._segment = self._new_segment(tail)
         except OSError as cause:
             raise StorageError(f"no journal can be written in {self._directory}: {cause}") from cause
-        self._syncer = _Syncer(self._sync_in_background) if self.policy is SyncPolicy.GROUP and has_syncer else None
+        self._syncer = _Syncer(self.sync_in_background) if self.policy is SyncPolicy.GROUP and has_syncer else None
 
     @property
     def last_sequence(self) -> int:
@@ -333,7 +333,8 @@ class Journal:
             self._settle(self._written)
             self._is_condemned = False
 
-    def _sync_in_background(self) -> None:
+    def sync_in_background(self) -> None:
+        """Sync what was flushed, as the thread does; without a syncer, called in its place. Failures are the next `flush`'s business."""
         started_s = time.thread_time()
         try:
             self._sync_unsynced()

@@ -198,9 +198,9 @@ def recover(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = 
             pass
         _check_reaches(expected, walk.tail, path, len(data), has_more=bool(found))
         if walk.torn_at is not None:
-            _cut_off(path, data, walk.torn_at, disk)
+            _set_aside(path, data, walk.torn_at, disk)
         if walk.tail is not None:
-            _sync_end(path, disk)
+            _write_anew(path, data[: walk.torn_at], disk)
             return walk.tail
     if expected:
         raise DamagedJournal(f"journal {directory} is empty, but record {expected} was written; restore its files from a backup")
@@ -214,13 +214,11 @@ def _check_reaches(expected: int, tail: Tail | None, path: Path, size_bytes: int
         raise _damaged(path, size_bytes, f"it ends before record {expected}, which was written")
 
 
-def _cut_off(path: Path, data: bytes, offset: int, disk: Disk) -> None:
+def _set_aside(path: Path, data: bytes, offset: int, disk: Disk) -> None:
     aside = path.with_name(f"{_TORN_PREFIX}{path.stem}-{offset}")
     try:
         atomic.write_bytes(aside, data[offset:], disk=disk)
-        if offset:
-            _truncate(path, offset, disk)
-        else:
+        if not offset:
             disk.remove(path)
     except OSError as cause:
         raise StorageError(f"the torn end of journal {path} cannot be cut off: {cause}") from cause
@@ -232,23 +230,10 @@ def _cut_off(path: Path, data: bytes, offset: int, disk: Disk) -> None:
     )
 
 
-def _truncate(path: Path, size_bytes: int, disk: Disk) -> None:
-    descriptor = disk.open(path)
-    try:
-        disk.truncate(descriptor, size_bytes)
-    finally:
-        disk.close(descriptor)
-
-
-def _sync_end(path: Path, disk: Disk) -> None:
+def _write_anew(path: Path, data: bytes, disk: Disk) -> None:
     # A driver that was killed has left lines that only the kernel holds. Were the next segment on the platter before them, a power cut
-    # would leave a hole.
+    # would leave a hole. To sync the file is not enough: where a sync had failed under that driver, the kernel takes lost pages for clean.
     try:
-        descriptor = disk.open(path)
-        try:
-            disk.sync(descriptor)
-        finally:
-            disk.close(descriptor)
-        disk.sync_directory(path.parent)
+        atomic.write_bytes(path, data, disk=disk)
     except OSError as cause:
         raise StorageError(f"journal {path} cannot be synced: {cause}") from cause

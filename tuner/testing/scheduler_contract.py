@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from schedulers import Scheduler
 
+from .faults import simulate_with_faults
 from .rehearsal import Rehearsal, ResultOf, rising
 
 
@@ -107,6 +108,10 @@ class SchedulerContract(ABC):
             decisions = self._ready().on_idle(rehearsal.trials, num_free_slots)
             names = {trial.trial_id for trial in rehearsal.trials}
             assert {decision.trial_id for decision in decisions} <= names, "on_idle must decide about the trials it was given"
+
+    def test_it_comes_through_faults(self) -> None:
+        """Serve whole experiments in which drivers, workers and disks fail; see `simulate_with_faults`."""
+        simulate_with_faults(self.make_scheduler, num_experiments=8)
 
     def test_the_debug_string_is_one_line(self) -> None:
         """Describe the state in one line, at the start and at the end."""

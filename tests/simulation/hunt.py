@@ -1,0 +1,105 @@
+"""Plants each mutant in a copy of the packages and lets the simulation look for it: ``python tests/simulation/hunt.py``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.simulation.mutants import MUTANTS, Mutant  # noqa: E402  (from where this script stands)
+
+PACKAGES = ("tuner", "schedulers", "searchers")
+LIMIT_S = 60.0
+
+
+class Catch(NamedTuple):
+    """What became of a mutant.
+
+    Attributes:
+        seconds: How long the search took, imports included.
+        num_experiments: How many experiments.
+        invariant: Which invariant found it, empty if none did.
+        what: What it said.
+    """
+
+    seconds: float
+    num_experiments: int
+    invariant: str
+    what: str
+
+
+def copy_packages(target: Path) -> Path:
+    """Copy the packages, without their byte code, and return where they are."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, target / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return target
+
+
+def is_plantable(mutant: Mutant) -> bool:
+    """Return whether the line that is to be changed is there, once."""
+    return (ROOT / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1
+
+
+def hunt(mutant: Mutant, where: Path, limit_s: float = LIMIT_S) -> Catch:
+    """Plant a mutant in a copy of the packages, look for it, and take it out again."""
+    original = (ROOT / mutant.file).read_text(encoding="utf-8")
+    (where / mutant.file).write_text(original.replace(mutant.old, mutant.new), encoding="utf-8")
+    try:
+        return _search(where, limit_s)
+    finally:
+        (where / mutant.file).write_text(original, encoding="utf-8")
+
+
+def _search(where: Path, limit_s: float) -> Catch:
+    environment = os.environ | {"PYTHONPATH": str(where), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "tuner.testing.faults", "--json", "--no-shrink", "--first-seed", "0", "--minutes", str(limit_s / 60)]
+    began = time.monotonic()
+    try:
+        done = subprocess.run(  # noqa: S603  (our own interpreter and files)
+            command, cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=2 * limit_s
+        )
+    except subprocess.TimeoutExpired:
+        return Catch(time.monotonic() - began, 0, "", "it hangs")
+    seconds = time.monotonic() - began
+    if not done.stdout:
+        return Catch(seconds, 0, "import", done.stderr.strip().splitlines()[-1])
+    found = json.loads(done.stdout)
+    return Catch(seconds, found["num_experiments"], found["invariant"] or "", found["what"])
+
+
+def main() -> int:
+    """Hunt all mutants, or those whose file contains a word, and print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("word", nargs="?", default="")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for each")
+    options = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if options.word in mutant.file]
+    num_found = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        where = copy_packages(Path(scratch))
+        for mutant in chosen:
+            catch = hunt(mutant, where, options.limit) if is_plantable(mutant) else Catch(0.0, 0, "", "its line is not there any more")
+            num_found += bool(catch.invariant)
+            print(_row(mutant, catch), flush=True)
+    print(f"{num_found} of {len(chosen)} found")
+    return 0 if num_found == len(chosen) else 1
+
+
+def _row(mutant: Mutant, catch: Catch) -> str:
+    old = " ".join(mutant.old.split())[:70]
+    verdict = catch.invariant or "ESCAPED"
+    return f"{verdict:8} {catch.seconds:6.1f} s {catch.num_experiments:6}  {mutant.file}: {old} | {catch.what[:90]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

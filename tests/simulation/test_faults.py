@@ -1,0 +1,116 @@
+"""Whole experiments in a world in which everything goes wrong; ``python -m tuner.testing.faults`` runs many more of them."""
+
+import inspect
+import re
+
+import pytest
+
+from schedulers import ASHAScheduler, FIFOScheduler, Pause, Reason, Resume, Scheduler
+from tuner.testing import simulate_with_faults
+from tuner.testing.faults import Fault, Violation, invariants, play, run_campaign, scenario
+from tuner.testing.faults.counting import RECOVERIES
+
+NUM_EXPERIMENTS = 500
+OFTEN = set(RECOVERIES) - {"journal vanished in a power cut"}
+
+
+@pytest.fixture(scope="module")
+def campaign():
+    return run_campaign(0, NUM_EXPERIMENTS, shrinks=False)
+
+
+def test_no_promise_is_broken(campaign):
+    assert campaign.violation is None
+    assert campaign.num_experiments == NUM_EXPERIMENTS
+
+
+def test_every_fault_has_struck(campaign):
+    assert {fault for fault in Fault if not campaign.seen[f"fault: {fault}"]} == set()
+
+
+def test_restarts_have_gone_through_everything_they_may_find(campaign):
+    assert {name for name in OFTEN if not campaign.seen[name]} == set()
+    assert campaign.num_drivers > 1.5 * campaign.num_experiments
+
+
+def test_nearly_every_transition_has_been_made(campaign):
+    assert len(campaign.missing) <= 5, campaign.missing
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 10))
+def test_the_same_seed_leaves_the_same_journal(seed):
+    first, second = play(scenario(seed)), play(scenario(seed), check_every=1)
+    assert first.fingerprint == second.fingerprint
+    assert (first.num_drivers, first.outcome) == (second.num_drivers, second.outcome)
+
+
+def test_other_seeds_leave_other_journals():
+    assert len({play(scenario(seed)).fingerprint for seed in range(20)}) == 20
+
+
+def test_without_trouble_one_driver_is_enough():
+    for seed in range(1, 8):
+        story = play(scenario(seed).without_trouble())
+        assert story.num_drivers == 1
+        assert not any(name.startswith("fault") for name in +story.seen)
+
+
+def test_each_invariant_is_checked_or_said_not_to_be():
+    checks = [function for _, function in inspect.getmembers(invariants, inspect.isfunction) if function.__module__ == invariants.__name__]
+    checked = {found[1] for check in checks if (found := re.match(r"(I\d+): ", check.__doc__ or ""))}
+    assert checked == {f"I{number}" for number in range(1, 21)} - {"I18", "I19"}
+    assert "I18" in invariants.__doc__
+    assert "I19" in invariants.__doc__
+
+
+class Quiet(Scheduler):
+    """Decides nothing."""
+
+    def on_trial_result(self, trial, result):
+        return []
+
+
+class Promoting(Quiet):
+    """Pauses every trial at its second result, for good reason."""
+
+    def on_trial_result(self, trial, result):
+        return [Pause(trial.trial_id, Reason("test"))] if result["training_iteration"] == 2 else []
+
+    def on_idle(self, trials, num_free_slots):
+        return [Resume(trials[0].trial_id, Reason("test"))]
+
+
+@pytest.mark.parametrize("factory", [FIFOScheduler, lambda: ASHAScheduler(max_t=9, reduction_factor=3), Promoting])
+def test_a_sound_scheduler_comes_through(factory):
+    campaign = simulate_with_faults(factory, num_experiments=25)
+    assert campaign.num_experiments == 25
+    assert campaign.num_drivers > 25
+
+
+class Startled(Quiet):
+    """Does not expect a result that it has seen before, as after a crash."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def on_trial_result(self, trial, result):
+        key = trial.trial_id, result["training_iteration"]
+        if key in self.seen:
+            raise KeyError(key)
+        self.seen.add(key)
+        return []
+
+
+class Careless(Quiet):
+    """Raises at a result that it does not expect."""
+
+    def on_trial_result(self, trial, result):
+        raise KeyError(result["training_iteration"])
+
+
+@pytest.mark.parametrize("factory", [Startled, Careless])
+def test_an_unsound_scheduler_is_found_with_a_small_example(factory):
+    with pytest.raises(Violation) as caught:
+        simulate_with_faults(factory, num_experiments=100)
+    [note] = caught.value.__notes__
+    assert re.search(r"num_trials=[12],", note)

@@ -1,0 +1,35 @@
+"""Planted defects are found; ``python tests/simulation/hunt.py`` hunts all of them."""
+
+import pytest
+
+from tests.simulation.hunt import copy_packages, hunt, is_plantable
+from tests.simulation.mutants import MUTANTS
+
+QUICK = [
+    ("tuner/driver.py", "is_routine", "I15"),
+    ("tuner/core/roster.py", "num_failures", "I12"),
+    ("tuner/core/retention.py", "<= policy.num_to_keep", "I16"),
+    ("schedulers/rungs.py", "_highest[trial_id]", "I6"),
+]
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    return copy_packages(tmp_path_factory.mktemp("packages"))
+
+
+def test_there_is_still_a_place_for_every_mutant():
+    assert [mutant for mutant in MUTANTS if not is_plantable(mutant)] == []
+    assert len(MUTANTS) >= 60
+
+
+@pytest.mark.parametrize(("file", "part", "invariant"), QUICK)
+def test_a_planted_defect_is_found(file, part, invariant, copied):
+    [mutant] = [mutant for mutant in MUTANTS if mutant.file == file and part in mutant.old]
+    assert hunt(mutant, copied, limit_s=30.0).invariant == invariant
+
+
+def test_without_a_defect_nothing_is_found(copied):
+    catch = hunt(MUTANTS[0].__class__("tuner/driver.py", "persist", "persist", ""), copied, limit_s=1.0)
+    assert catch.invariant == ""
+    assert catch.num_experiments > 0

@@ -1,0 +1,95 @@
+"""Those who look over the engine's shoulder: at what it writes, at what it deletes, at what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from tuner.core.counsel import Advice
+from tuner.core.events import CheckpointRequested, DriverRestarted, Event, TurnEnded
+from tuner.core.trial import CheckpointRecord, Trial
+from tuner.journaling import JournalLog
+from tuner.loggers.callback import Callback
+from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.journal import Journal
+
+from . import invariants
+from .world import EXPERIMENT, World
+
+
+@final
+class WatchedLog:
+    """Passes everything on to the journal's log, and lets look at the state once a driver has taken over."""
+
+    def __init__(self, log: JournalLog, world: World, on_restart: Callable[[], None]) -> None:
+        self._log = log
+        self._world = world
+        self._on_restart = on_restart
+
+    def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
+        """See `EventLog.append`."""
+        if isinstance(event, DriverRestarted):
+            self._on_restart()
+        # Of a wish for a checkpoint that cannot be fulfilled, and of a turn in which trials just go on, nothing follows.
+        self._world.is_dirty |= not (isinstance(event, CheckpointRequested) or (isinstance(event, TurnEnded) and event.is_routine))
+        self._log.append(event, at_s, advice)
+
+    def flush(self) -> None:
+        """See `EventLog.flush`."""
+        self._log.flush()
+        self._world.is_dirty = False
+
+
+@final
+class Deleting:
+    """Hands checkpoints to the cleaner, and sees to it that it waits until that is safe.
+
+    Attributes:
+        cleaner: The cleaner.
+    """
+
+    cleaner: CheckpointCleaner
+
+    def __init__(self, world: World, journal: Journal) -> None:
+        self._world = world
+        self._journal = journal
+        self._dispensable_by: dict[Path, int] = {}
+
+    def __call__(self, trial_id: str, checkpoint: CheckpointRecord) -> None:
+        """Have a checkpoint deleted as soon as that is safe."""
+        self._world.step()
+        invariants.written_before_acted(self._world, checkpoint)
+        path = EXPERIMENT / trial_id / checkpoint.directory
+        self._dispensable_by[path] = self._journal.last_sequence
+        self.cleaner.delete(path)
+
+    def discard(self, path: Path) -> None:
+        """Take what the cleaner lets go."""
+        sequence = self._dispensable_by[path]
+        if self._world.scenario.durability != "process" and sequence % self._world.check_every == 0:
+            invariants.synced_before_destroyed(self._world, sequence)
+        self._world.checkpoints.doomed.append(path)
+
+
+@final
+class Bystander(Callback):
+    """Writes down what observers are told, and holds it to what the world knows."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def on_trial_result(self, iteration: int, trials: Any, trial: Trial, result: dict[str, Any], **info: Any) -> None:
+        """Hear of a result."""
+        ledger = self._world.ledger
+        invariants.told_by_the_living(trial, result)
+        ledger.told[trial.trial_id] = max(result["training_iteration"], ledger.told.get(trial.trial_id, 0))
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
+        """Hear of a trial's end."""
+        if trial.is_finished:  # and not taken up again in the same breath, as one is that a dying driver has interrupted
+            self._world.ledger.over[trial.trial_id] = str(trial.ending)
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
+        """Hear of a trial's failure."""
+        self._world.ledger.over[trial.trial_id] = str(trial.ending)

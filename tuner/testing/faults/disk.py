@@ -1,0 +1,256 @@
+"""A disk that is nothing but dictionaries, and keeps what a real one may keep."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import final
+
+from .fate import DriverDied, Fate, Fault, Occasion
+
+_FULL_FOR = 4
+"""Up to so many more writes fail before space returns."""
+
+
+class _File:
+    """A file: its kernel image, and how much of it is on the platter.
+
+    Attributes:
+        content: What every process reads.
+        num_safe: How many of its bytes were synced.
+        holes: Ranges that a failed sync has dropped: the kernel calls them clean, and no later sync writes them.
+        cut_off: What stood behind the end before the file was cut, which a power cut may bring back until the next sync.
+    """
+
+    __slots__ = ("content", "cut_off", "holes", "num_safe")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.num_safe = 0
+        self.holes: list[tuple[int, int]] = []
+        self.cut_off = b""
+
+    def sync(self) -> None:
+        self.num_safe = len(self.content)
+        self.cut_off = b""
+
+    def drop_dirty(self) -> None:
+        self.holes.append((self.num_safe, len(self.content)))
+
+    def truncate(self, size: int) -> None:
+        if size < self.num_safe:
+            self.cut_off = bytes(self.content[size : self.num_safe])
+        self.holes = [(start, min(end, size)) for start, end in self.holes if start < size]
+        del self.content[size:]
+        self.num_safe = min(self.num_safe, size)
+
+    def lose_power(self, chance: Random) -> None:
+        """Keep what was synced and any part of the rest, cut at any byte, the end of it perhaps zeros."""
+        if self.cut_off and chance.random() < 0.5:  # noqa: PLR2004  (the cut has reached the platter, or it has not)
+            self.content[self.num_safe :] = self.cut_off
+        for start, end in self.holes:
+            self.content[start:end] = bytes(len(self.content[start:end]))
+        rest = len(self.content) - self.num_safe
+        size = self.num_safe + chance.choice((0, rest, chance.randint(0, rest)))
+        num_zeros = chance.choice((0, chance.randint(0, size - self.num_safe)))
+        self.content[size - num_zeros :] = bytes(num_zeros)
+        self.holes = []
+        self.sync()
+
+
+@final
+class VirtualDisk:
+    """A `tuner.storage.disk.Disk` whose every call may fail, and in every call of which the driver may die.
+
+    The death of a process loses nothing that a write took. A power cut keeps of each file what was synced and any part of the rest,
+    and of each directory's entries the synced or the latest ones, each on its own: so a rename may reach the platter before the data, and
+    one file before another that was written earlier. After a failed sync the kernel takes the unsynced pages for clean, as Linux does.
+
+    Args:
+        fate: What goes wrong.
+        chance: The world's generator.
+        step: Called before each call; may raise `DriverDied`.
+        on_write: Told of all bytes that a write took as a whole.
+
+    Attributes:
+        num_failed_syncs: How many syncs have failed.
+        num_refusals: How many calls have failed.
+        seen: What has occurred, for the counters.
+    """
+
+    def __init__(self, fate: Fate, chance: Random, step: Callable[[], None], on_write: Callable[[bytes], None]) -> None:
+        """Format the disk."""
+        self._fate = fate
+        self._chance = chance
+        self._step = step
+        self._on_write = on_write
+        self._entries: dict[str, dict[str, _File]] = {}
+        self._safe_entries: dict[str, dict[str, _File]] = {}
+        self._unsafe_directories: set[str] = set()
+        self._open: dict[int, _File] = {}
+        self._numbers = itertools.count(1)
+        self._full_for = 0
+        self.num_failed_syncs = self.num_refusals = 0
+        self.seen: Counter[str] = Counter()
+
+    def names(self, directory: Path) -> list[str]:
+        """See `Disk.names`."""
+        self._step()
+        return list(self._entries.get(os.fspath(directory), ()))
+
+    def read(self, path: Path) -> bytes:
+        """See `Disk.read`."""
+        self._step()
+        return bytes(self._find(path).content)
+
+    def create(self, path: Path) -> int:
+        """See `Disk.create`."""
+        self._step()
+        entries = self._entries.setdefault(os.fspath(path.parent), {})
+        if path.name in entries:
+            raise FileExistsError(errno.EEXIST, "exists", os.fspath(path))
+        entries[path.name] = _File()
+        return self._descriptor_of(entries[path.name])
+
+    def open(self, path: Path) -> int:
+        """See `Disk.open`."""
+        self._step()
+        return self._descriptor_of(self._find(path))
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        """See `Disk.write`."""
+        file, was_dead = self._open[descriptor], self._fate.is_dead
+        try:
+            self._step()
+        except DriverDied:
+            if not was_dead:  # it was killed inside the call, which may have taken any part of the data
+                file.content += data[: self._chance.choice((0, self._chance.randint(0, len(data))))]
+            raise
+        if self._full_for or (fault := self._fate.strike(Occasion.WRITE)) is Fault.DISK_FULL:
+            return self._write_short(file, data)
+        file.content += data[: self._chance.randint(0, len(data))] if fault else data
+        if fault:
+            raise self._refusal(errno.EIO)
+        self._on_write(data)
+        return len(data)
+
+    def _write_short(self, file: _File, data: bytes) -> int:
+        self._full_for = self._full_for - 1 if self._full_for else self._chance.randint(0, _FULL_FOR)
+        taken = self._chance.choice((0, self._chance.randint(0, len(data) - 1)))
+        refusal = self._refusal(errno.ENOSPC)
+        if not taken:
+            raise refusal
+        file.content += data[:taken]
+        return taken
+
+    def _refusal(self, code: int) -> OSError:
+        self.num_refusals += 1
+        return OSError(code, "injected")
+
+    def sync(self, descriptor: int) -> None:
+        """See `Disk.sync`."""
+        file = self._open[descriptor]
+        self._step()
+        match self._fate.strike(Occasion.SYNC):
+            case Fault.SYNC_ERROR:
+                file.drop_dirty()
+                self.num_failed_syncs += 1
+                raise self._refusal(errno.EIO)
+            case Fault.POWER_CUT_IN_SYNC:
+                raise self._fate.die(is_power_out=True)
+            case _:
+                file.sync()
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """See `Disk.truncate`."""
+        self._step()
+        self.seen["write cut back"] += 1
+        self._open[descriptor].truncate(size_bytes)
+
+    def close(self, descriptor: int) -> None:
+        """See `Disk.close`."""
+        del self._open[descriptor]
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See `Disk.rename`."""
+        self._step()
+        if self._fate.strike(Occasion.RENAME):
+            raise self._refusal(errno.EIO)
+        file = self._find(source)
+        self._count_rename(target, file)
+        del self._entries[os.fspath(source.parent)][source.name]
+        self._entries[os.fspath(target.parent)][target.name] = file
+
+    def _count_rename(self, target: Path, file: _File) -> None:
+        name, is_new = target.name, target.name not in self._entries[os.fspath(target.parent)]
+        self.seen["torn end cut off"] += name.startswith("torn-")
+        self.seen["lines written again after a failed sync"] += is_new and name.endswith(".log") and file.content.count(b"\n") > 1
+        self.seen["several segments"] += name.endswith(".log") and not name.endswith("00001.log")
+
+    def remove(self, path: Path) -> None:
+        """See `Disk.remove`."""
+        self._step()
+        self._find(path)
+        del self._entries[os.fspath(path.parent)][path.name]
+
+    def make_directory(self, path: Path) -> None:
+        """See `Disk.make_directory`."""
+        self._step()
+        if os.fspath(path) not in self._entries:
+            self._entries[os.fspath(path)] = {}
+            self._unsafe_directories.add(os.fspath(path))
+
+    def sync_directory(self, path: Path) -> None:
+        """See `Disk.sync_directory`."""
+        self._step()
+        name = os.fspath(path)
+        self._safe_entries[name] = dict(self._entries.get(name, {}))
+        self._unsafe_directories = {inner for inner in self._unsafe_directories if os.fspath(Path(inner).parent) != name}
+
+    def _find(self, path: Path) -> _File:
+        try:
+            return self._entries[os.fspath(path.parent)][path.name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "not found", os.fspath(path)) from None
+
+    def _descriptor_of(self, file: _File) -> int:
+        number = next(self._numbers)
+        self._open[number] = file
+        return number
+
+    def crash(self) -> None:
+        """Take the descriptors from a dead process; what it wrote stays."""
+        self._open = {}
+        self._full_for = 0
+
+    def lose_power(self) -> None:
+        """Keep what a power cut may leave."""
+        chance = self._chance
+        for name in [name for name in self._unsafe_directories if chance.random() < 0.5]:  # noqa: PLR2004
+            self.seen["journal vanished in a power cut"] += 1
+            del self._entries[name]
+            self._safe_entries.pop(name, None)
+        for directory, latest in self._entries.items():
+            safe = self._safe_entries.get(directory, {})
+            kept = {name: chance.choice((safe.get(name), latest.get(name))) for name in {**safe, **latest}}
+            self._entries[directory] = {name: file for name, file in kept.items() if file is not None}
+        survivors = {id(file): file for entries in self._entries.values() for file in entries.values()}
+        for file in survivors.values():
+            file.lose_power(chance)
+        self._safe_entries = {directory: dict(entries) for directory, entries in self._entries.items()}
+        self._unsafe_directories = set()
+        self.crash()
+
+    def contents(self, directory: Path) -> dict[str, bytes]:
+        """Return every file of a directory, as a bystander sees it; nothing goes wrong here."""
+        return {name: bytes(file.content) for name, file in self._entries.get(os.fspath(directory), {}).items()}
+
+    def safe_contents(self, directory: Path) -> dict[str, bytes]:
+        """Return of every file of a directory what the platter has for certain."""
+        safe = self._safe_entries.get(os.fspath(directory), {})
+        return {name: bytes(file.content[: min([file.num_safe, *(start for start, _ in file.holes)])]) for name, file in safe.items()}

@@ -1,0 +1,332 @@
+"""What must hold whatever goes wrong, one function for each promise; the first line of each says what it is.
+
+Where they are asked: I3, I4, I5, I8, I10, I12, I13, I15 and I20 at the moment at which they could be broken; I3, I11, I12, I13 and I16
+in full at every few turns; I1, I6, I7 and I14 after each death and restart; I2, I6, I7, I9, I14, I16, I17 and I20 at the end.
+
+What this simulation does *not* see: I18, the share of time that persistence takes, since virtual time does not pass while the engine
+computes; I19, the log files, which loggers write to a real disk; snapshots, of which I7 has to hold as well: `portrait` is where to
+compare one; the lock, which the system's kernel keeps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from schedulers import ASHAScheduler, Scheduler
+from tuner.analysis.rows import MemoryRows
+from tuner.core.commands import StartWorker
+from tuner.core.experiment import Experiment
+from tuner.core.result import CONFIG, SHOULD_CHECKPOINT
+from tuner.core.trial import Ending, Status, Trial
+
+from .fate import Fault
+from .ledger import GHOST, Report, Transcript
+from .plugins import FragileScheduler
+from .world import TICK_S, World
+
+MAX_TURNS: Final = 5_000
+"""Far more than any experiment takes that comes to an end."""
+_LITTERING: Final = frozenset({Fault.WORKER_CRASHES_BEHIND_RENAME, Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED})
+_PORTRAYED: Final = tuple(name for name in Trial.__slots__ if name not in {"__weakref__", "config", "local_path", "summary", "last_result"})
+
+
+class Violation(AssertionError):
+    """A promise was broken.
+
+    Attributes:
+        invariant: Which, e.g. ``"I5"``.
+    """
+
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant = invariant
+
+
+def require(invariant: str, holds: object, what: str, *about: object) -> None:
+    """Raise a `Violation` unless it holds; what it says is put together only then.
+
+    Args:
+        invariant: Which.
+        holds: Whether it holds.
+        what: What is the matter, with a ``%s`` for each of `about`.
+        *about: What it is about.
+    """
+    if not holds:
+        raise Violation(invariant, what % about)
+
+
+def acknowledged_results_survive(world: World, left: Transcript) -> None:
+    """I1: an acknowledged result is in what a driver leaves; after a power cut, as far as durability promises, and never with a hole."""
+    surviving, ledger = left.reports(), world.ledger
+    if not world.fate.is_power_out:
+        for report in ledger.acknowledged:
+            require("I1", report in surviving, "%s was acknowledged and is not in the journal", report)
+        return
+    num_promised = len(ledger.acknowledged) if world.scenario.durability == "strict" else ledger.num_safe
+    kept = [report in surviving for report in ledger.acknowledged]
+    require("I1", all(kept[:num_promised]), "a power cut has cost more than it may")
+    require("I1", kept == sorted(kept, reverse=True), "a power cut has left a later result and taken an earlier one")
+
+
+def rows_are_whole(experiment: Experiment, left: Transcript) -> None:
+    """I2: a trial's rows have no hole and no double, and none is missing that anybody was told of."""
+    reported: dict[str, list[dict[str, Any]]] = {trial.trial_id: [] for trial in experiment.trials}
+    for record in left.records:
+        if record["k"] == "result" and GHOST not in record["m"]:
+            reported[record["id"]].append(record["m"])
+    rows = MemoryRows(reported)
+    for trial in experiment.trials:
+        iterations = [row["training_iteration"] for row in rows.of(trial.trial_id)]
+        require("I2", iterations == list(range(1, len(iterations) + 1)), "rows of %s are %s", trial.trial_id, iterations)
+        require("I2", trial.iteration == len(iterations), "%s ends at %s, its rows at %s", trial.trial_id, trial.iteration, len(iterations))
+
+
+def transitions_are_legal(experiment: Experiment) -> None:
+    """I3: trials, workers, queues and resources fit together; single moves are refused by the tables themselves."""
+    try:
+        experiment.check()
+    except AssertionError as broken:
+        raise Violation("I3", str(broken) or "the experiment's own check failed") from broken
+
+
+def one_worker_per_trial(world: World, start: StartWorker, live: Mapping[str, int]) -> None:
+    """I4: at most one live worker per trial, and no more than there are slots; each attempt has a number of its own."""
+    require("I4", start.trial_id not in live, "%s is started although attempt %s of it lives", start.trial_id, live.get(start.trial_id))
+    require("I4", len(live) < world.scenario.num_slots, "%s workers live when %s is started", len(live), start.trial_id)
+
+
+def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
+    """I5: a start uses the latest checkpoint of the trial that is recorded and intact, and never overwrites one that is recorded."""
+    recorded = _experiment(world).roster[start.trial_id].checkpoints
+    require("I5", start.checkpoint == (recorded[-1] if recorded else None), "%s does not use the latest of %s", start, recorded)
+    taken = {checkpoint.index for checkpoint in recorded}
+    require("I5", start.next_checkpoint not in taken, "%s is going to overwrite checkpoint %s", start.trial_id, start.next_checkpoint)
+    if start.checkpoint:
+        checkpoint_is_readable(world, start)
+    if world.scenario.num_to_keep is None:
+        _is_latest(world, start)
+
+
+def _is_latest(world: World, start: StartWorker) -> None:
+    known = [name for name in world.checkpoints.intact(start.trial_id) if (start.trial_id, name) in world.ledger.saved]
+    latest = start.checkpoint.directory if start.checkpoint else None
+    require("I5", latest == (known[-1] if known else None), "%s starts from %s, there are %s", start.trial_id, latest, known)
+
+
+def checkpoint_is_readable(world: World, start: StartWorker) -> None:
+    """I5: what a worker is told to load is there, whole, and of the iteration that it is told."""
+    if start.checkpoint is None:
+        return
+    saved = world.checkpoints.find(start.trial_id, start.checkpoint)
+    if saved is None:
+        raise Violation("I5", f"{start.trial_id} starts from {start.checkpoint.directory}, which is not there")
+    require("I5", not saved.damage, "%s starts from %s, although %s", start.trial_id, start.checkpoint.directory, saved.damage)
+    require("I5", saved.num_steps == start.checkpoint.iteration, "%s holds %s steps", start.checkpoint, saved.num_steps)
+
+
+def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
+    """I6: each trial stands on each milestone at most once, with the value that it reported, and none is forgotten."""
+    inner = scheduler.inner if isinstance(scheduler, FragileScheduler) else scheduler
+    if not isinstance(inner, ASHAScheduler) or not world.ledger.told:
+        return
+    state, ledger = inner.state_dict(), world.ledger
+    if state["settings"]["time_attr"] != "training_iteration" or len(state["brackets"]) != 1:
+        return
+    [bracket] = state["brackets"]
+    for level, rung in zip(inner.levels, bracket["rungs"], strict=True):
+        owed = Counter(ledger.values[trial_id, int(level)] for trial_id, told in ledger.told.items() if told >= level)
+        known = Counter(value for (_, iteration), value in ledger.values.items() if iteration == level)
+        stands = Counter(rung["values"])
+        require("I6", rung["values"] == sorted(rung["values"]), "the rung at %s is out of order: %s", level, rung["values"])
+        require("I6", owed <= stands, "the rung at %s has forgotten %s", level, owed - stands)
+        require("I6", stands <= known, "the rung at %s holds %s, which nobody reported", level, stands - known)
+
+
+def portrait(experiment: Experiment, scheduler: Scheduler) -> dict[str, Any]:
+    """Return all that a restart has to bring back, as values that compare."""
+    trials = [{name: repr(getattr(trial, name)) for name in _PORTRAYED} | _last(trial) for trial in experiment.trials]
+    board = (experiment.best.trial and experiment.best.trial.trial_id, repr(experiment.best.value))
+    return {"trials": trials, "best": board, "scheduler": repr(scheduler.state_dict()), "counts": dict(+experiment.roster.num_by_status)}
+
+
+def _last(trial: Trial) -> dict[str, Any]:
+    # What callbacks change in a result is not written down.
+    last = {name: value for name, value in trial.last_result.items() if name not in {CONFIG, SHOULD_CHECKPOINT}}
+    return {"last": last, "summary": {name: (each.count, each.last, each.min, each.max) for name, each in trial.summary.items()}}
+
+
+def fold_gives_the_state(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """I7: the fold of the journal is the state that was in memory."""
+    for name, value in before.items():
+        if after[name] != value:
+            raise Violation("I7", f"{name} was {_difference(value, after[name])} after the restart")
+
+
+def _difference(before: Any, after: Any) -> str:
+    if isinstance(before, list) and len(before) == len(after):
+        for one, other in zip(before, after, strict=True):
+            if one != other:
+                changed = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
+                return f"of {one['trial_id']}: {changed}"
+    return f"{before} and is {after}"
+
+
+def told_by_the_living(trial: Trial, result: Mapping[str, Any]) -> None:
+    """I8: only the current attempt of a RUNNING trial adds results."""
+    require("I8", GHOST not in result, "a message of an attempt that is over was taken for a result of %s", trial)
+    require("I8", trial.status is Status.RUNNING, "a result was added to %s", trial)
+
+
+def takes_no_more_turns_than_needed(world: World) -> None:
+    """I9: when misfortune ceases, all trials come to an end within a bounded number of turns."""
+    require("I9", world.num_turns < MAX_TURNS, "the experiment does not come to an end")
+
+
+def values_never_change(world: World, report: Report, value: float) -> None:
+    """I10: a deterministic training never reports another value when it repeats an iteration."""
+    known = world.ledger.values.setdefault((report.trial_id, report.iteration), value)
+    require("I10", known == value, "%s gave %s before and gives %s now", report, known, value)
+
+
+def checkpoints_in_need_are_there(world: World, experiment: Experiment) -> None:
+    """I11: every checkpoint that a trial counts on is on the disk, unless somebody else has taken it away."""
+    for trial in experiment.trials:
+        for checkpoint in trial.checkpoints:
+            is_there = world.checkpoints.find(trial.trial_id, checkpoint) or world.checkpoints.is_mourned(trial.trial_id, checkpoint)
+            require("I11", is_there, "%s of %s was deleted", checkpoint.directory, trial)
+
+
+def pauses_have_checkpoints(experiment: Experiment) -> None:
+    """I11: a paused trial has a checkpoint to go on from."""
+    for trial in experiment.roster.paused.values():
+        require("I11", trial.has_checkpoint, "%s is paused without a checkpoint", trial)
+
+
+def only_own_failures_are_charged(world: World, trial: Trial) -> None:
+    """I12: only a trial's own failures are charged to it, never a driver's death, a signal or a full disk; it tries as often as it may."""
+    ledger, limit = world.ledger, world.scenario.max_failures
+    num_own = ledger.own_failures[trial.trial_id]
+    is_unpausable = trial.trial_id in ledger.failed_saves and any(failure.kind == "CannotPause" for failure in trial.failures)
+    require(
+        "I12",
+        trial.num_failures <= num_own + is_unpausable,
+        "%s is charged %s failures, its own are %s",
+        trial,
+        trial.num_failures,
+        num_own,
+    )
+    require(
+        "I12", len(trial.failures) <= ledger.all_failures[trial.trial_id] + is_unpausable, "%s is charged with %s", trial, trial.failures
+    )
+    require(
+        "I12", limit < 0 or trial.num_failures <= limit + 1, "%s has failed %s times and may do so %s", trial, trial.num_failures, limit
+    )
+    if trial.status is Status.ERROR and not is_unpausable:
+        require("I12", 0 <= limit < trial.num_failures, "%s was given up after %s failures of %s", trial, trial.num_failures, limit)
+
+
+def slots_are_the_living(experiment: Experiment, live: Mapping[str, int]) -> None:
+    """I13: RUNNING trials are the live workers, attempt by attempt."""
+    running = {trial.trial_id: trial.attempt for trial in experiment.trials if trial.status is Status.RUNNING}
+    require("I13", running == live, "%s are RUNNING and %s are alive", running, live)
+
+
+def journal_is_in_order(left: Transcript) -> None:
+    """I14: records are numbered without a gap, epochs never fall, each driver has its own, and time does not run backwards."""
+    require("I14", not left.problem, left.problem)
+    stamps = [record["t"] for record in left.records]
+    require("I14", stamps == sorted(stamps), "time runs backwards in the journal")
+    begun = [record["e"] for record in left.records if record["k"] == "restarted"]
+    require("I14", len(begun) == len(set(begun)), "two drivers wrote in the same epoch: %s", begun)
+
+
+def written_before_acted(world: World, what: object) -> None:
+    """I15: there is no effect outside before its record is written."""
+    require("I15", not world.is_dirty, "%s happens before its record is written", what)
+
+
+def answered_reports_are_written(world: World, report: Report) -> None:
+    """I15: a report is answered only when the disk has taken it."""
+    require("I15", report in world.ledger.written, "%s is answered and nothing of it was written", report)
+
+
+def synced_before_destroyed(world: World, sequence: int) -> None:
+    """I15: nothing is deleted before the record that makes it dispensable is synced."""
+    num_safe = len(world.read_platter().records)
+    require("I15", sequence <= num_safe, "a checkpoint goes that record %s makes dispensable, synced are %s", sequence, num_safe)
+
+
+def few_checkpoints_are_kept(world: World, experiment: Experiment) -> None:
+    """I16: a trial counts on no more than K checkpoints, the latest if it is none of the K best, and those that somebody reads."""
+    limit = world.scenario.num_to_keep
+    for trial in experiment.trials:
+        require("I16", not trial.leased or trial.status is Status.RUNNING, "%s has leased %s", trial, trial.leased)
+        if limit:
+            num, allowed = len(trial.checkpoints), limit + world.scenario.is_scored + len(trial.leased)
+            require("I16", num <= allowed, "%s keeps %s checkpoints, num_to_keep is %s", trial, num, limit)
+
+
+def nothing_superseded_is_left(world: World, experiment: Experiment) -> None:
+    """I16: what is no longer needed is deleted; only a death may leave something behind, for the next open to sweep."""
+    if world.session > 1 or world.fate.struck.keys() & _LITTERING:
+        return
+    for trial in experiment.trials:
+        kept = [checkpoint.directory for checkpoint in trial.checkpoints]
+        there = world.checkpoints.intact(trial.trial_id)
+        require("I16", there == kept, "of %s there is %s, it counts on %s", trial, there, kept)
+
+
+def outcome(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return what an experiment has come to, for each trial."""
+    return [
+        {
+            "trial_id": trial.trial_id,
+            "status": trial.status,
+            "ending": trial.ending,
+            "iteration": trial.iteration,
+            "value": trial.last_result.get("loss"),
+            "reason": str(trial.reason),
+        }
+        for trial in experiment.trials
+    ]
+
+
+def deaths_change_nothing(undisturbed: Sequence[Mapping[str, Any]], disturbed: Sequence[Mapping[str, Any]]) -> None:
+    """I17: without trouble of their own, trials come to the same whether or not drivers die meanwhile."""
+    if undisturbed != disturbed:
+        raise Violation("I17", f"it would have been {_difference(list(undisturbed), list(disturbed))}")
+
+
+def budget_is_kept(world: World, start: StartWorker) -> None:
+    """I20: the time budget holds across restarts, and nothing is started once it is used up."""
+    budget_s = world.scenario.time_budget_s
+    if budget_s is not None and not world.disk.num_refusals:  # what was decided in time may have had to wait for the disk
+        require("I20", world.budget_used_s() <= budget_s + TICK_S, "%s starts after the time budget", start.trial_id)
+
+
+def the_dead_rest(world: World, start: StartWorker) -> None:
+    """I20: nothing happens to a trial after its end, and who was told to stop for good is not started again."""
+    ending = world.ledger.over.get(start.trial_id)
+    require("I20", ending in {None, Ending.INTERRUPTED}, "%s is started although it is over: %s", start.trial_id, ending)
+    was_interrupted = world.fate.struck[Fault.SIGNAL] + world.fate.struck[Fault.URGENT_SIGNAL] > 0
+    is_discarded = start.trial_id in world.ledger.discarded
+    require("I20", was_interrupted or not is_discarded, "%s is started although it was told to stop for good", start.trial_id)
+
+
+def all_samples_are_used(world: World, experiment: Experiment) -> None:
+    """I20: there are as many trials as were asked for, unless time was up."""
+    num, wanted = len(experiment.trials), world.scenario.num_trials
+    is_cut_short = world.scenario.time_budget_s is not None
+    require("I20", num == wanted or (is_cut_short and num < wanted), "there are %s trials, %s were asked for", num, wanted)
+    require("I9", all(trial.is_finished for trial in experiment.trials), "a trial never ends")
+    require("I9", not experiment.stall, experiment.stall)
+    require("I9", all(math.isfinite(trial.last_result.get("loss", 0.0)) for trial in experiment.trials), "a value is lost")
+
+
+def _experiment(world: World) -> Experiment:
+    if world.experiment is None:
+        raise Violation("I15", "something happens without an experiment")
+    return world.experiment

@@ -1,0 +1,150 @@
+"""What a bystander knows of an experiment, written down without any help from the engine, to hold the engine to it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tuner.core.trial import checkpoint_directory_name
+
+GHOST = "is_ghost"
+"""Metric by which the bystander knows a message that comes from an attempt which is over."""
+
+_SEGMENT = re.compile(r"(\d{20})\.log")
+
+
+class Report(NamedTuple):
+    """One report of one attempt."""
+
+    trial_id: str
+    attempt: int
+    iteration: int
+
+
+def report_of(record: Mapping[str, Any]) -> Report:
+    """Return the report that a journal's record of a result tells of."""
+    return Report(record["id"], record["a"], record["m"]["training_iteration"])
+
+
+class Transcript(NamedTuple):
+    """The journal as a bystander reads it.
+
+    Attributes:
+        records: What it holds, in order.
+        problem: What is wrong with it, empty for nothing.
+    """
+
+    records: list[dict[str, Any]]
+    problem: str
+
+    def reports(self) -> set[Report]:
+        """Return the reports that it holds."""
+        return {report_of(record) for record in self.records if record["k"] == "result"}
+
+
+class Reader:
+    """Reads a journal with as little code as possible, none of it the engine's, and remembers lines that it has read before."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, dict[str, Any] | None] = {}
+
+    def record(self, line: bytes) -> dict[str, Any] | None:
+        """Return the record on a line, given without its line break; None if the line does not verify."""
+        if line not in self._known:
+            is_good = line[:9] == b"%08x " % zlib.crc32(line[9:])
+            self._known[line] = json.loads(line[9:].decode()) if is_good else None
+        return self._known[line]
+
+    def transcript(self, files: Mapping[str, bytes]) -> Transcript:
+        """Return the journal that lies in these files.
+
+        A segment counts up to where the next one begins, and the last one up to the first line that does not verify.
+        """
+        segments = sorted((int(found[1]), data) for name, data in files.items() if (found := _SEGMENT.fullmatch(name)))
+        records: list[dict[str, Any]] = []
+        for place, (first, data) in enumerate(segments):
+            end = segments[place + 1][0] if place + 1 < len(segments) else math.inf
+            if records and records[-1]["q"] != first - 1:
+                return Transcript(records, f"segment {first} does not follow record {records[-1]['q']}")
+            records += [record for record in self._verified(data) if record["q"] < end]
+        if [record["q"] for record in records] != list(range(1, len(records) + 1)):
+            return Transcript(records, "records are not numbered 1, 2, 3, ...")
+        epochs = [record["e"] for record in records]
+        return Transcript(records, "" if epochs == sorted(epochs) else "an earlier driver wrote behind a later one")
+
+    def _verified(self, data: bytes) -> Iterator[dict[str, Any]]:
+        # Behind the last line break stands nothing, or what is torn.
+        for line in data.split(b"\n")[1:-1]:
+            record = self.record(line)
+            if record is None:
+                return
+            yield record
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The bystander's book.
+
+    Attributes:
+        acknowledged: Every report that was answered, in order.
+        num_safe: How many of them a power cut must not cost.
+        written: Reports in all bytes that the disk has taken.
+        values: The value that each trial reported at each iteration.
+        told: The highest iteration of each trial that observers were told of.
+        over: Trials that observers were told the end of, with what they were told.
+        discarded: Trials whose worker was told to stop for good.
+        own_failures: How often each trial's own worker has failed.
+        all_failures: How often any failure was told of each trial, whoever was to blame.
+        saved: Names of the checkpoints of which the journal tells.
+        failed_saves: Trials that could not save when they were asked to.
+        reader: Who reads the journal.
+    """
+
+    acknowledged: list[Report] = field(default_factory=list)
+    num_safe: int = 0
+    written: set[Report] = field(default_factory=set)
+    values: dict[tuple[str, int], float] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+    over: dict[str, str] = field(default_factory=dict)
+    discarded: set[str] = field(default_factory=set)
+    own_failures: Counter[str] = field(default_factory=Counter)
+    all_failures: Counter[str] = field(default_factory=Counter)
+    saved: set[tuple[str, str]] = field(default_factory=set)
+    failed_saves: set[str] = field(default_factory=set)
+    reader: Reader = field(default_factory=Reader)
+
+    def take_written(self, data: bytes) -> None:
+        """Read along what the disk takes."""
+        for line in data.split(b"\n"):
+            if b'"k":"result"' in line and (record := self.reader.record(line)):
+                self.written.add(report_of(record))
+                self._note_checkpoint(record)
+            elif b'"k":"saved"' in line and (record := self.reader.record(line)):
+                self._note_checkpoint(record)
+
+    def _note_checkpoint(self, record: Mapping[str, Any]) -> None:
+        if record["c"]:
+            self.saved.add((record["id"], checkpoint_directory_name(record["c"]["index"])))
+
+    def forget_all_but(self, left: Transcript) -> None:
+        """Strike out what a power cut has cost."""
+        surviving = left.reports()
+        self.saved = set()
+        for record in left.records:
+            if record["k"] in {"result", "saved"}:
+                self._note_checkpoint(record)
+        self.acknowledged = [report for report in self.acknowledged if report in surviving]
+        self.num_safe = len(self.acknowledged)
+        highest: dict[str, int] = {}
+        for report in self.acknowledged:
+            highest[report.trial_id] = max(report.iteration, highest.get(report.trial_id, 0))
+        self.told = {trial_id: min(told, highest[trial_id]) for trial_id, told in self.told.items() if trial_id in highest}
+        self.over, self.discarded = {}, set()

@@ -1,0 +1,178 @@
+"""Plug-ins of simulated experiments: a scheduler that pauses, one that is watched, a searcher and callbacks that break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+from schedulers import Decision, Pause, Reason, Resume, Save, Scheduler, Stop, TrialView
+from searchers import Searcher
+from tuner.core.result import SHOULD_CHECKPOINT
+from tuner.loggers.callback import Callback
+
+from .fate import Fate, Fault, Occasion, PluginBroke
+
+_BROKEN = "injected"
+
+
+@final
+class Relay(Scheduler):
+    """Lets trials run in laps: each is paused after a lap, and the worst with it; the best go on, and the worst is stopped now and then.
+
+    Smaller losses are better. It asks for a checkpoint in the middle of every second lap.
+
+    Args:
+        lap: How many iterations a lap has.
+    """
+
+    def __init__(self, lap: int) -> None:
+        """Prepare for the first lap."""
+        self._lap = lap
+        self._losses: dict[str, float] = {}
+        self._num_idle = 0
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        """Pause at the end of a lap."""
+        time = result["training_iteration"]
+        self._losses[trial.trial_id] = result[str(self.metric)]
+        numbers = {"time": time, "lap": self._lap}
+        if time % self._lap == 0:
+            worst = max(self._losses, key=lambda trial_id: (self._losses[trial_id], trial_id))
+            paused = (trial.trial_id, worst) if time % (2 * self._lap) == 0 else (trial.trial_id,)
+            return [Pause(trial_id, Reason("relay.lap", numbers)) for trial_id in dict.fromkeys(paused)]
+        return [Save(trial.trial_id, Reason("relay.save", numbers))] if time % (2 * self._lap) == self._lap + self._lap // 2 else []
+
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
+        """Let the best go on; every fourth time, stop the worst."""
+        self._num_idle += 1
+        order = sorted((trial.trial_id for trial in trials), key=lambda trial_id: (self._losses.get(trial_id, 0.0), trial_id))
+        if self._num_idle % 4 == 0 and len(order) > 1:
+            return [Stop(order[-1], Reason("relay.worst", {"rank": len(order)}))]
+        resumed = [Resume(trial_id, Reason("relay.best", {"rank": rank})) for rank, trial_id in enumerate(order[:num_free_slots], 1)]
+        return [*resumed, resumed[0]]  # who says a thing twice means it once
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it remembers."""
+        return {"losses": dict(self._losses), "num_idle": self._num_idle}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._losses, self._num_idle = dict(state["losses"]), state["num_idle"]
+
+
+@final
+class FragileScheduler(Scheduler):
+    """Passes everything on to another scheduler, and raises now and then.
+
+    Args:
+        scheduler: The other one, with its search properties.
+        fate: When it raises.
+
+    Attributes:
+        inner: The other one.
+        is_calm: Whether it never raises.
+    """
+
+    def __init__(self, scheduler: Scheduler, fate: Fate) -> None:
+        """Stand before a scheduler."""
+        self.inner = scheduler
+        self.metric, self.mode = scheduler.metric, scheduler.mode
+        self._fate = fate
+        self.is_calm = False
+
+    def _judge(self) -> None:
+        if not self.is_calm and self._fate.strike(Occasion.JUDGEMENT):
+            raise PluginBroke(_BROKEN)
+
+    def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
+        """Pass it on."""
+        return self.inner.on_trial_add(trial)
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        """Pass it on, or raise."""
+        self._judge()
+        return self.inner.on_trial_result(trial, result)
+
+    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+        """Pass it on, or raise."""
+        self._judge()
+        return self.inner.on_trial_complete(trial, result)
+
+    def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
+        """Pass it on."""
+        return self.inner.on_trial_error(trial)
+
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
+        """Pass it on."""
+        return self.inner.on_idle(trials, num_free_slots)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the other one's state."""
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give the other one its state."""
+        self.inner.load_state_dict(state)
+
+
+@final
+class FragileSearcher(Searcher):
+    """Passes everything on to another searcher, and raises now and then.
+
+    Args:
+        searcher: The other one, with its search properties.
+        fate: When it raises.
+    """
+
+    def __init__(self, searcher: Searcher, fate: Fate) -> None:
+        """Stand before a searcher."""
+        self.inner = searcher
+        self._fate = fate
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Pass it on, or raise."""
+        if self._fate.strike(Occasion.SUGGESTION):
+            raise PluginBroke(_BROKEN)
+        return self.inner.suggest(trial_id)
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Pass it on."""
+        self.inner.on_trial_result(trial_id, result)
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+        """Pass it on."""
+        self.inner.on_trial_complete(trial_id, result, error, stopped)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the other one's state."""
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give the other one its state."""
+        self.inner.load_state_dict(state)
+
+
+@final
+class FragileCallback(Callback):
+    """Asks for a checkpoint now and then, and raises once in a while.
+
+    Args:
+        fate: When.
+        step: Called with each hook; may raise `DriverDied`.
+    """
+
+    def __init__(self, fate: Fate, step: Callable[[], None]) -> None:
+        """Wait for the first result."""
+        self._fate = fate
+        self._step = step
+
+    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
+        """Ask for a checkpoint, raise, or do nothing."""
+        self._step()
+        match self._fate.strike(Occasion.NOTICE):
+            case Fault.CALLBACK_RAISES:
+                raise ValueError(_BROKEN)
+            case Fault.CALLBACK_WANTS_CHECKPOINT:
+                result[SHOULD_CHECKPOINT] = True
+            case _:
+                pass

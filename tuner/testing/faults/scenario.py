@@ -1,0 +1,177 @@
+"""An experiment to be simulated: what is run, and what kinds of trouble it meets. All of it follows from a number."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Final
+
+from schedulers import ASHAScheduler, FIFOScheduler, Scheduler
+from searchers import BasicVariantGenerator, ConcurrencyLimiter, Searcher
+from tuner.core.retention import RetentionPolicy
+from tuner.core.settings import CheckpointPolicy, ExperimentSettings
+
+from .fate import MEAN_GAPS, Fault, Occasion
+from .plugins import Relay
+
+SchedulerFactory = Callable[[], Scheduler]
+"""Makes a fresh scheduler without metric and mode; trials report ``loss`` (smaller is better) at each ``training_iteration``."""
+
+METRIC: Final = "loss"
+MODE: Final = "min"
+
+_DRIVER_ONLY: Final = frozenset({Occasion.STEP, Occasion.RENAME, Occasion.SYNC, Occasion.WRITE})
+
+_HANGS: Final = frozenset({Fault.WORKER_HANGS, Fault.START_HANGS, Fault.SAVE_HANGS})
+"""Not where nothing ends a trial that hangs."""
+_POWER_CUTS: Final = frozenset({Fault.POWER_CUT, Fault.POWER_CUT_IN_SYNC})
+"""Not where nothing is synced, and so nothing is promised."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scenario:
+    """An experiment with its troubles; the same scenario always takes the same course.
+
+    Attributes:
+        seed: What all chance follows from.
+        make_scheduler: Makes the scheduler.
+        scheduler: Its name.
+        is_limited: Whether a `ConcurrencyLimiter` stands before the searcher.
+        num_trials: How many trials there are.
+        num_iterations: How often a trial reports when nobody stops it.
+        num_slots: How many trials run at once.
+        durability: See ``RunConfig(durability=...)``.
+        checkpoint_every: Every how many iterations a trial reports a checkpoint; 0 for never.
+        can_save_on_demand: Whether it is the engine that asks for checkpoints, at the same iterations and before a pause.
+        saves_at_end: Whether it also asks for one at the last result.
+        num_to_keep: How many checkpoints of a trial are kept.
+        is_scored: Whether those with the best value are kept instead of the latest.
+        max_failures: How often a trial may be tried again.
+        report_timeout_s: How long a trial may be silent.
+        time_budget_s: How long the experiment may run.
+        segment_bytes: Size from which on the journal begins another segment.
+        num_strikes: How many misfortunes there may be in all.
+        mean_gaps: After how many occasions of each kind something goes wrong on average.
+        without: Faults that are switched off.
+    """
+
+    seed: int
+    make_scheduler: SchedulerFactory
+    scheduler: str
+    is_limited: bool
+    num_trials: int
+    num_iterations: int
+    num_slots: int
+    durability: str
+    checkpoint_every: int
+    can_save_on_demand: bool
+    saves_at_end: bool
+    num_to_keep: int | None
+    is_scored: bool
+    max_failures: int
+    report_timeout_s: float | None
+    time_budget_s: float | None
+    segment_bytes: int
+    num_strikes: int
+    mean_gaps: Mapping[Occasion, int]
+    without: frozenset[Fault] = frozenset()
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the outcome must not depend on when drivers die: one trial at a time, and nothing else happens to it."""
+        return self.num_slots == 1 and self.time_budget_s is None and set(self.mean_gaps) <= _DRIVER_ONLY
+
+    def without_trouble(self) -> Scenario:
+        """Return the same experiment in a world in which nothing goes wrong."""
+        return dataclasses.replace(self, num_strikes=0)
+
+    def make_searcher(self) -> Searcher:
+        """Return a fresh searcher."""
+        searcher = BasicVariantGenerator()
+        return ConcurrencyLimiter(searcher, max(self.num_slots - 1, 1)) if self.is_limited else searcher
+
+    def settings(self) -> ExperimentSettings:
+        """Return what the core has to know."""
+        retention = RetentionPolicy(self.num_to_keep, METRIC if self.is_scored else None, MODE)
+        frequency = self.checkpoint_every if self.can_save_on_demand else 0
+        return ExperimentSettings(
+            capacity={"cpu": float(self.num_slots)},
+            metric=METRIC,
+            mode=MODE,
+            max_trials=self.num_trials,
+            max_failures=self.max_failures,
+            time_budget_s=self.time_budget_s,
+            stop_grace_s=0.5,
+            report_timeout_s=self.report_timeout_s,
+            checkpoints=CheckpointPolicy(self.can_save_on_demand, frequency, self.saves_at_end, retention),
+        )
+
+    def chance(self, purpose: str) -> Random:
+        """Return a generator of its own for one purpose."""
+        return Random(int.from_bytes(hashlib.blake2b(f"{self.seed}/{purpose}".encode(), digest_size=6).digest()))  # noqa: S311  (no secret)
+
+
+def _asha(chance: Random) -> SchedulerFactory:
+    factor = chance.choice((2, 3, 4))
+    max_t = chance.choice((4, 9, 27))
+    return lambda: ASHAScheduler(max_t=max_t, reduction_factor=factor)
+
+
+def _relay(chance: Random) -> SchedulerFactory:
+    lap = chance.choice((2, 3, 4, 5))
+    return lambda: Relay(lap)
+
+
+SCHEDULERS: Final[Mapping[str, Callable[[Random], SchedulerFactory]]] = {
+    "fifo": lambda _: FIFOScheduler,
+    "asha": _asha,
+    "relay": _relay,
+}
+"""By name, what draws a factory of a scheduler."""
+
+
+def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scenario:
+    """Return the random scenario with this number.
+
+    Args:
+        seed: The number.
+        scheduler: A name of `SCHEDULERS` or a factory; None to draw one.
+    """
+    chance = Random(seed)  # noqa: S311  (no secret)
+    name = chance.choice(("fifo", "asha", "asha", "asha", "asha", "relay")) if scheduler is None else scheduler
+    make_scheduler = SCHEDULERS[name](chance) if isinstance(name, str) else name
+    can_save = name not in {"fifo", "asha"} or chance.random() < 0.5  # noqa: PLR2004  (a trial that may be paused must be able to save)
+    is_calm_worker = chance.random() < 0.12  # noqa: PLR2004  (so that the outcome can be compared with an undisturbed one)
+    has_timeout = chance.random() < 0.8  # noqa: PLR2004
+    durability = chance.choice(("group", "group", "strict", "process"))
+    gaps = _mean_gaps(chance, _DRIVER_ONLY if is_calm_worker else frozenset(Occasion))
+    return Scenario(
+        seed=seed,
+        make_scheduler=make_scheduler,
+        scheduler=name if isinstance(name, str) else "given",
+        is_limited=chance.random() < 0.2,  # noqa: PLR2004
+        num_trials=chance.choice((2, 2, 2, 2, 3, 3, 4, 8)),
+        num_iterations=chance.choice((6, 6, 6, 6, 7, 8, 10, 20)),
+        num_slots=1 if is_calm_worker else chance.choice((1, 2, 2, 3, 4)),
+        durability=durability,
+        checkpoint_every=chance.choice((0, 1, 1, 2, 3, 5)),
+        can_save_on_demand=can_save,
+        saves_at_end=can_save and chance.random() < 0.5,  # noqa: PLR2004
+        num_to_keep=chance.choice((None, 1, 1, 2)),
+        is_scored=chance.random() < 0.3,  # noqa: PLR2004
+        max_failures=chance.choice((0, 1, 3, -1)),
+        report_timeout_s=3.0 if has_timeout else None,
+        time_budget_s=None if is_calm_worker else chance.choice((None, None, None, 1.0)),
+        segment_bytes=chance.choice((1 << 30, 1 << 30, 2_000)),
+        num_strikes=chance.choice((1, 1, 2, 3, 10)),
+        mean_gaps=gaps,
+        without=(frozenset() if has_timeout else _HANGS) | (_POWER_CUTS if durability == "process" else frozenset()),
+    )
+
+
+def _mean_gaps(chance: Random, occasions: frozenset[Occasion]) -> dict[Occasion, int]:
+    """Draw for each occasion whether something goes wrong never, rarely or often."""
+    drawn = {occasion: chance.choice((0, 0, *MEAN_GAPS[occasion])) for occasion in Occasion}
+    return {occasion: gap for occasion, gap in drawn.items() if gap and occasion in occasions}

@@ -1,0 +1,168 @@
+"""One driver's life: opens what the last one has left, as a run and a restore do, and drives the experiment on.
+
+This is the only place of the simulation that knows how the engine's parts are put together; `tuner.run` and `tuner.rebuild` do the same for
+real files. Snapshots are taken at random moments and written at once, where `tuner.snapshots` has a clock and a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, final
+
+from searchers.space import uniform
+from tuner.config import ResumeConfig
+from tuner.core.events import Event, StopRequested
+from tuner.core.experiment import Experiment
+from tuner.core.stoppers import NoopStopper
+from tuner.core.trial import Ending
+from tuner.driver import Driver
+from tuner.errors import StorageError
+from tuner.insistence import Insistence
+from tuner.journaling import JournalLog
+from tuner.loggers.callback_list import CallbackList
+from tuner.observers import Observers
+from tuner.proposer import Proposer
+from tuner.replay import Replayed, replay
+from tuner.snapshots import State, take_up
+from tuner.storage import snapshot, strict_json
+from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.configs import ConfigCodec
+from tuner.storage.journal import START, Journal, recover
+from tuner.storage.objects import ObjectStore
+
+from . import invariants
+from .bystanders import Bystander, Deleting, WatchedLog
+from .plugins import FragileCallback, FragileScheduler, FragileSearcher
+from .scenario import METRIC, MODE
+from .workers import Workers
+from .world import EXPERIMENT, World
+
+_SPACE = {"x": uniform(0.1, 1.0)}
+_REQUEST = {"cpu": 1.0}
+_SNAPSHOT_RATE = 0.03
+_RETRY_S = 3.0
+
+
+@final
+class Session:
+    """The life of one driver over what lies on the world's disk.
+
+    Args:
+        world: The world.
+        before: The `portrait` of what the driver before has left in memory, where the journal must hold the same; None otherwise.
+
+    Attributes:
+        experiment: What it drives.
+        scheduler: Who judges.
+    """
+
+    def __init__(self, world: World, before: dict[str, Any] | None = None) -> None:
+        """Prepare fresh plug-ins, as a user's script does when it is run again."""
+        scenario = world.scenario
+        self._world = world
+        self._before = before
+        self._has_ended = False
+        self.scheduler = FragileScheduler(scenario.make_scheduler(), world.fate)
+        self.scheduler.inner.set_search_properties(METRIC, MODE, seed=scenario.seed)
+        searcher = FragileSearcher(scenario.make_searcher(), world.fate)
+        searcher.inner.set_search_properties(METRIC, MODE, _SPACE, seed=scenario.seed, num_samples=scenario.num_trials)
+        self.experiment = Experiment(scenario.settings(), self.scheduler, NoopStopper())
+        proposer = Proposer(searcher, _SPACE, lambda _: _REQUEST)
+        self._state = State(self.experiment, proposer, ConfigCodec(_SPACE, ObjectStore(EXPERIMENT)))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the driver has come to the end, and nothing is left to be continued."""
+        trials, scenario = self.experiment.trials, self._world.scenario
+        is_short = len(trials) < scenario.num_trials and scenario.time_budget_s is None
+        return self._has_ended and not is_short and not any(map(is_interrupted, trials))
+
+    def live(self) -> None:
+        """Open, rebuild and drive on, to the end or to whatever comes before it."""
+        world, scenario = self._world, self._world.scenario
+        tail, past = (START, self._replayed()) if world.session == 1 else self._taken_up()
+        self._check_restored()
+        journal = Journal(
+            EXPERIMENT, tail, sync=scenario.durability, segment_bytes=scenario.segment_bytes, has_syncer=False, disk=world.disk
+        )
+        deleting = Deleting(world, journal)
+        with journal, CheckpointCleaner(journal, deleting.discard) as cleaner:
+            world.experiment, world.journal = self.experiment, journal
+            deleting.cleaner = cleaner
+            self._drive(journal, deleting, past.elapsed_s)
+        self._has_ended = True
+
+    def _taken_up(self) -> tuple[Any, Replayed]:
+        world = self._world
+        newest = snapshot.load_newest(EXPERIMENT, world.disk)
+        # Without syncs a snapshot may outlive records that it contains.
+        tail = recover(EXPERIMENT, newest.last_sequence if newest and world.scenario.durability != "process" else 0, disk=world.disk)
+        if newest is None:
+            return tail, self._replayed()
+        world.seen["restored from a snapshot"] += 1
+        return tail, self._replayed(newest.last_sequence, take_up(newest, self._state, EXPERIMENT))
+
+    def _replayed(self, after: int = 0, elapsed_s: float = 0.0) -> Replayed:
+        return replay(EXPERIMENT, self.experiment, self._state.proposer, after=after, elapsed_s=elapsed_s, disk=self._world.disk)
+
+    def _check_restored(self) -> None:
+        """Hold the rebuilt state to what was known before."""
+        world = self._world
+        invariants.transitions_are_legal(self.experiment)
+        invariants.scheduler_facts_are_kept(world, self.scheduler)
+        invariants.checkpoints_in_need_are_there(world, self.experiment)
+        world.checkpoints.sweep(self.experiment.trials)
+
+    def _check_restarted(self) -> None:
+        """Hold the state with which this driver begins to the one in which the driver before it would have begun again."""
+        if self._before is not None:
+            self._world.seen["state compared with its fold"] += 1
+            invariants.fold_gives_the_state(self._before, invariants.portrait(self.experiment, self.scheduler))
+
+    def _drive(self, journal: Journal, deleting: Deleting, elapsed_s: float) -> None:
+        world = self._world
+        workers = Workers(world)
+        insistence = Insistence(_RETRY_S, clock=workers.clock, sleep=world.sleep)
+        log = JournalLog(journal, deleting.cleaner, configs=self._state.configs, insistence=insistence)
+        callbacks = CallbackList([Bystander(world), FragileCallback(world.fate, world.step)])
+        driver = Driver(
+            self.experiment,
+            workers,
+            WatchedLog(log, world, self._check_restarted),
+            self._state.proposer,
+            Observers(self._state.proposer, callbacks, self.experiment.trials, EXPERIMENT, METRIC),
+            deleting,
+            find_damage=world.checkpoints.find_damage,
+            at_rest=lambda at_s: self._perhaps_take_snapshot(log, at_s),
+            elapsed_s=elapsed_s,
+            tick_s=None,
+        )
+
+        def request_stop(request: StopRequested) -> None:
+            log.ask_to_stop(request)
+            driver.request_stop(request)
+
+        world.request_stop = request_stop
+        first: list[Event] = [ResumeConfig().event(world.scenario.settings())] if world.session > 1 else []
+        try:
+            driver.run(first)
+            log.close(driver.elapsed_s)
+        finally:
+            workers.perish()
+
+    def _perhaps_take_snapshot(self, log: JournalLog, elapsed_s: float) -> None:
+        world = self._world
+        if world.chance.random() >= _SNAPSHOT_RATE or not self._state.experiment.trials:
+            return
+        with contextlib.suppress(StorageError):
+            log.settle()
+            trials = [strict_json.loads(self._state.words_for(trial)) for trial in self.experiment.trials]
+            state = {**self._state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
+            log.journal.sync()
+            snapshot.write(EXPERIMENT, state, log.journal.last_sequence, sync=world.scenario.durability != "process", disk=world.disk)
+            world.seen["snapshot taken"] += 1
+
+
+def is_interrupted(trial: Any) -> bool:
+    """Return whether a trial goes on when the experiment is taken up again; where time was up, it would be up again at once."""
+    return trial.ending is Ending.INTERRUPTED and trial.reason.rule != "time_budget"

@@ -1,0 +1,163 @@
+"""One simulated world: disk, checkpoints, time, and the bystander who writes down what happens in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, final
+
+from tuner.core.events import StopRequested
+from tuner.core.experiment import Experiment
+from tuner.storage.journal import Journal
+from tuner.storage.segments import journal_directory
+
+from .checkpoints import VirtualCheckpoints
+from .disk import VirtualDisk
+from .fate import DriverDied, Fate, Fault, Occasion
+from .ledger import Ledger, Transcript
+from .scenario import Scenario
+
+EXPERIMENT: Final = Path("/virtual/experiment")
+JOURNAL: Final = journal_directory(EXPERIMENT)
+TICK_S: Final = 0.005
+"""Time passes in such steps, so that things happen at the same moment now and then."""
+_SYNC_TICKS: Final = 10
+_MISCHIEFS_BETWEEN: Final = 8
+"""Occasions for mischief while no driver lives."""
+_POWERFUL: Final = frozenset({Fault.SIGNAL, Fault.URGENT_SIGNAL})
+
+
+@final
+class World:
+    """Everything around the engine, and what is known about the engine from outside.
+
+    Args:
+        scenario: What is simulated.
+        check_every: At every how many turns all that costs time is checked.
+
+    Attributes:
+        scenario: What is simulated.
+        check_every: See above.
+        chance: The generator of all that happens by chance.
+        fate: What goes wrong.
+        disk: Where the journal lies.
+        checkpoints: Where the checkpoints lie.
+        ledger: The bystander's book.
+        seen: What has occurred, for the counters.
+        now: Ticks since the beginning.
+        wall_offset_s: How far the wall clock is off.
+        session: Number of the driver that lives, from 1.
+        active: Ticks in which a driver has lived.
+        lost: Ticks of those that no driver can know of, since nothing was written down in them.
+        num_turns: How often drivers have waited.
+        is_dirty: Whether something was folded from which something follows, and it is not written yet.
+        experiment: The living driver's.
+        journal: The living driver's.
+        request_stop: The living driver's.
+    """
+
+    def __init__(self, scenario: Scenario, check_every: int = 8) -> None:
+        """Create a world in which nothing has happened yet."""
+        self.scenario = scenario
+        self.check_every = check_every
+        self.chance = scenario.chance("world")
+        self.fate = Fate(self.chance, scenario.mean_gaps, scenario.without, scenario.num_strikes)
+        self.ledger = Ledger()
+        self.disk = VirtualDisk(self.fate, self.chance, self.step, self.ledger.take_written)
+        self.checkpoints = VirtualCheckpoints(self.chance)
+        self.seen: Counter[str] = Counter()
+        self.now = 0
+        self.wall_offset_s = 0.0
+        self.session = self.session_began = 0
+        self.active = self.lost = self.num_turns = 0
+        self.experiment: Experiment | None = None
+        self.journal: Journal | None = None
+        self.request_stop: Callable[[StopRequested], None] | None = None
+        self.is_dirty = False
+        self._synced_at = 0
+
+    def step(self) -> None:
+        """Let the driver die, or hear a signal, here; called wherever something leaves it.
+
+        Raises:
+            DriverDied: If it dies, or has died before.
+        """
+        if self.fate.is_dead:
+            raise DriverDied
+        fault = self.fate.strike(Occasion.STEP)
+        if fault is None:
+            return
+        if fault not in _POWERFUL:
+            raise self.fate.die(is_power_out=fault is Fault.POWER_CUT)
+        if self.request_stop:
+            self.request_stop(StopRequested(f"signal.{fault}", is_urgent=fault is Fault.URGENT_SIGNAL))
+
+    def rest(self) -> None:
+        """Let happen what happens while a driver waits: a sync in time, a deletion, somebody's mischief."""
+        if self.journal and self.scenario.durability == "group" and self.now - self._synced_at >= _SYNC_TICKS:
+            self._sync(self.journal)
+        self.checkpoints.delete_doomed()
+        self._suffer_mischief(set(self.experiment.roster.live) if self.experiment else set())
+
+    def _suffer_mischief(self, spared: set[str]) -> None:
+        match self.fate.strike(Occasion.REST):
+            case None:
+                pass
+            case Fault.CLOCK_JUMP:
+                self.wall_offset_s += self.chance.choice((-86400.0, -3600.0, 3600.0, 86400.0))
+            case fault:
+                self.checkpoints.harm(spared, delete=fault is Fault.CHECKPOINT_DELETED)
+
+    def _sync(self, journal: Journal) -> None:
+        num_failed, self._synced_at = self.disk.num_failed_syncs, self.now
+        journal.sync_in_background()
+        if self.disk.num_failed_syncs == num_failed:
+            self.ledger.num_safe = len(self.ledger.acknowledged)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass while the storage refuses."""
+        self.step()
+        self.now += max(round(seconds / TICK_S), 1)
+
+    def begin_session(self) -> None:
+        """Let another driver live."""
+        self.fate.live_again()
+        self.session += 1
+        self.session_began = self.now
+        self._synced_at = self.now
+        self.experiment = self.journal = self.request_stop = None
+        self.is_dirty = False
+
+    def end_session(self) -> Transcript:
+        """Take note that no driver lives any more, and return what it has left."""
+        self.active += self.now - self.session_began
+        if self.fate.is_power_out:
+            self.disk.lose_power()
+        else:
+            self.disk.crash()
+        if not self.fate.is_dead:  # who ends in good order deletes what it may
+            self.checkpoints.delete_doomed()
+        self.checkpoints.doomed = []
+        for _ in range(_MISCHIEFS_BETWEEN):
+            self._suffer_mischief(set())
+        left = self.read_journal()
+        self.lost = self.active - round(left.records[-1]["t"] / TICK_S) if left.records else self.active
+        self.now += self.chance.randint(0, 1000)
+        return left
+
+    def read_journal(self) -> Transcript:
+        """Return what the journal holds, as a bystander reads it."""
+        return self.ledger.reader.transcript(self.disk.contents(JOURNAL))
+
+    def read_platter(self) -> Transcript:
+        """Return what the journal would hold if the power failed in the worst way."""
+        return self.ledger.reader.transcript(self.disk.safe_contents(JOURNAL))
+
+    def budget_used_s(self) -> float:
+        """Return how long drivers have lived, as far as the living one can know."""
+        return (self.active - self.lost + self.now - self.session_began) * TICK_S
+
+    def value_of(self, trial_id: str, config: dict[str, Any], num_steps: int) -> float:
+        """Return what a trial's training comes to after so many steps; nothing else plays a part."""
+        return float(config["x"]) / num_steps + (sum(trial_id.encode()) * num_steps * 7919 % 1000) / 10_000
