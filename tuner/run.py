@@ -192,17 +192,7 @@ class Run:
         with Interrupts(request_stop) as interrupts:
             try:
                 with rare_garbage_collection():
-                    observers.begin_experiment(
-                        stop=plan.run.stop,
-                        num_samples=plan.tune.num_samples,
-                        total_num_samples=settings.max_trials,
-                        mode=settings.mode,
-                        space=plan.space,
-                    )
-                    if self._resumption:
-                        self._tell_changes()
-                        rows = JournalRows(directory, superseded_attempts(experiment.trials))
-                        mend_logs(self._callbacks, experiment.trials, rows, stage.rebuilt.past.recent)
+                    self._begin(observers, stage)
                     driver.run(first)
                     snapshots.close(driver.elapsed_s)
                     log.close(driver.elapsed_s)
@@ -223,9 +213,21 @@ class Run:
         _log.info("%s", account)
         return Finished(directory, experiment.trials, exit_code(rule, interrupts.received), account)
 
-    def _tell_changes(self) -> None:
-        for change in self._resumption.changes if self._resumption else ():
-            _log.warning("declared otherwise than when the experiment was last run: %s", change)
+    def _begin(self, observers: Observers, stage: _Stage) -> None:
+        """Tell observers and users what is going to happen, and see to it that the log files tell what has happened."""
+        plan, trials = stage.rebuilt.plan, stage.rebuilt.state.experiment.trials
+        observers.begin_experiment(
+            stop=plan.run.stop,
+            num_samples=plan.tune.num_samples,
+            total_num_samples=stage.settings.max_trials,
+            mode=stage.settings.mode,
+            space=plan.space,
+        )
+        if self._resumption:
+            for change in self._resumption.changes:
+                _log.warning("declared otherwise than when the experiment was last run: %s", change)
+            rows = JournalRows(self._directory, superseded_attempts(trials))
+            mend_logs(self._callbacks, trials, rows, stage.rebuilt.past.recent)
 
 
 def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:

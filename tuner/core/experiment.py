@@ -10,118 +10,23 @@ be done. Between the two, observers have been told the notices and may have adde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, assert_never
+from collections.abc import Sequence
+from typing import assert_never
 
 from schedulers.decisions import Decision, Pause, Reason, Resume, Save, Stop
-from schedulers.scheduler import Scheduler
 
 from . import commands as cmd
 from . import events as ev
-from .counsel import Advice, Counsel, ending_for
+from .counsel import Advice, ending_for
 from .defects import subject
-from .keeper import CheckpointKeeper
-from .leaderboard import Leaderboard
 from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_ending, exit_move, move_worker
-from .memory import intention_fields, intention_from
-from .patience import Patience
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
-from .roster import Roster
-from .search_desk import SearchDesk
-from .settings import ExperimentSettings
-from .stoppers import Stopper
-from .trial import CANNOT_PAUSE, Ending, Intention, Report, Status, Trial, Verdict, WorkerState
+from .state import ExperimentState
+from .trial import CANNOT_PAUSE, Ending, Intention, Report, Status, Trial, Verdict
 
 
-class Experiment:
-    """The state of an experiment.
-
-    Attributes:
-        settings: What was declared.
-        roster: Every trial and where it stands; read-only to others.
-        best: The best result so far.
-        counsel: Scheduler and stopper, and what they have said.
-        stall: Why the experiment ended with work left undone; empty where it did not.
-    """
-
-    def __init__(self, settings: ExperimentSettings, scheduler: Scheduler, stopper: Stopper) -> None:
-        """Create an experiment without trials."""
-        self.roster = Roster(settings.capacity, settings.max_concurrent)
-        self.best = Leaderboard(settings.metric, settings.mode)
-        self.counsel = Counsel(scheduler, stopper)
-        self._desk = SearchDesk(settings.max_trials)
-        self._waiting: dict[str, Report] = {}
-        self._now_s = 0.0
-        self._is_routine = False
-        self._out = cmd.Outbox()
-        self._begin_session(settings)
-
-    def _begin_session(self, settings: ExperimentSettings) -> None:
-        """Take over the settings that hold for one driver's life; no worker is alive."""
-        self.settings = settings
-        self.stall = ""
-        self.roster.resize(settings.capacity, settings.max_concurrent)
-        self._keeper = CheckpointKeeper(settings.checkpoints)
-        self._desk.resume(settings.max_trials)
-        self._patience = Patience(settings.report_timeout_s, settings.stop_grace_s)
-        self.counsel.time_budget_s = settings.time_budget_s
-        self._typical_request = settings.default_request
-        self._stopping: Intention | None = None
-        self._is_unsettled = True
-
-    @property
-    def trials(self) -> Sequence[Trial]:
-        """All trials in the order of their suggestion; live, not to be modified."""
-        return self.roster.trials
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether no trial will ever run again."""
-        return self.roster.is_at_rest and self._desk.is_closed
-
-    @property
-    def stop_reason(self) -> Reason | None:
-        """Why the experiment winds down before all its trials have had their turn; None if it does not."""
-        return self._stopping.reason if self._stopping else None
-
-    def next_deadline_s(self) -> float | None:
-        """Return the experiment time at which a turn is due even if nothing happens; None if there is no such time."""
-        limits = (self._patience.next_s, self.roster.ready.next_s, None if self._stopping else self.counsel.next_s)
-        return min((due_s for due_s in limits if due_s is not None), default=None)
-
-    def check(self) -> None:
-        """Assert every invariant; for tests, since it looks at all trials."""
-        self.roster.check()
-        waiting = {trial_id for trial_id, trial in self.roster.live.items() if trial.worker is WorkerState.WAITING}
-        assert set(self._waiting) <= waiting, "an answer owed to nobody"
-        assert self._desk.num_outstanding >= 0, "more suggestions than were asked for"
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state after the end of a turn as JSON values, without that of the trials, scheduler and stopper."""
-        assert not self._waiting, "a turn is under way"
-        return {
-            "settings": self.settings.as_fields(),
-            "roster": self.roster.state_dict(),
-            "best": self.best.state_dict(),
-            "desk": self._desk.state_dict(),
-            "patience": self._patience.state_dict(),
-            "typical_request": dict(self._typical_request),
-            "stopping": intention_fields(self._stopping),
-            "is_unsettled": self._is_unsettled,
-            "stall": self.stall,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
-        """Take back all trials, in their order, and what `state_dict` returned; the experiment is new."""
-        self._begin_session(ExperimentSettings.from_fields(state["settings"]))
-        self.roster.load_state_dict(state["roster"], trials)
-        self.best.load_state_dict(state["best"], self.roster.__getitem__)
-        self._desk.load_state_dict(state["desk"])
-        self._patience.load_state_dict(state["patience"])
-        self._typical_request = state["typical_request"]
-        self._stopping = intention_from(state["stopping"])
-        self._is_unsettled = state["is_unsettled"]
-        self.stall = state["stall"]
+class Experiment(ExperimentState):
+    """The fold over the state of an experiment; see `ExperimentState` for what it consists of."""
 
     def handle(self, event: ev.Event, at_s: float, recorded: Sequence[Advice] | None = None) -> cmd.Outcome:
         """Fold one event into the state.
