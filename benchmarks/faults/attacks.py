@@ -75,8 +75,8 @@ ATTACKS = [
                 "execution/test_wire", ["a_frame_that_is_too_long_is_refused_before_it_is_all_there", "a_deeply_nested_frame_is_refused"]
             ),
             Suite("execution/test_remote_worker", ["a_breach_of_the_protocol_is_the_trials_failure"]),
+            Suite("processes/test_driver_memory"),
         ],
-        "the driver's memory",
     ),
     Case(
         "S9",

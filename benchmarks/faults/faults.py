@@ -37,8 +37,10 @@ FAULTS = [
         [
             Suite("storage/test_recovery", ["a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced_and_a_kill_all_that_was_flushed"]),
             Suite("storage/test_journal", ["strict_loses_nothing_to_any_faults_and_a_power_cut_after_them"]),
+            Suite("simulation/test_faults"),
+            Suite("simulation/test_virtual_disk"),
         ],
-        "whole experiments on a disk that forgets; a real disk that does",
+        "a real disk that forgets",
     ),
     Case(
         "F4",
@@ -77,8 +79,9 @@ FAULTS = [
                 "end_to_end/test_restore_moved_or_damaged",
                 ["a_damaged_journal_is_told_and_never_a_fresh_start", "an_unreadable_declaration_is_never_a_fresh_start"],
             ),
+            Suite("faults/test_damage"),
         ],
-        "salvage, which there is not yet",
+        "the results of other trials behind damage of several lines, which salvage keeps aside and has done again",
     ),
     Case(
         "F6",
@@ -115,8 +118,10 @@ FAULTS = [
             Suite("processes/test_processes", ["a_kill_ends_any_worker"]),
             Suite("core/test_experiment", ["a_silent_worker_is_killed_and_its_trial_tried_again"]),
             Suite("core/test_experiment", ["a_worker_that_does_not_leave_is_killed_and_its_trial_still_ends_well"]),
+            Suite("end_to_end/test_hanging_trials"),
+            Suite("core/test_silence"),
         ],
-        "the warning, the pace of the others",
+        "the pace of the others",
     ),
     Case(
         "F9",
@@ -149,8 +154,8 @@ FAULTS = [
             Suite("loggers/test_csv_logger", ["the_table_read_back_equals_the_rows"]),
             Suite("loggers/test_csv_logger", ["a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one"]),
             Suite("loggers/test_csv_logger", ["a_metric_that_turns_up_late_gets_a_column_and_earlier_rows_an_empty_cell"]),
+            Suite("end_to_end/test_drifting_keys"),
         ],
-        "cell by cell after a restore of a whole experiment",
     ),
     Case(
         "F12",
@@ -162,8 +167,11 @@ FAULTS = [
             Suite("storage/test_journal", ["a_short_write_is_cut_back_at_once_and_if_that_fails_before_the_next_write"]),
             Suite("storage/test_checkpoints", ["whichever_call_fails_the_commit_raises_and_leaves_nothing_or_gets_by"]),
             Suite("loggers/test_json_logger", ["a_full_disk_loses_and_doubles_nothing_once_there_is_space_again"]),
+            Suite("faults/test_every_call_fails"),
+            Suite("faults/test_storage_fails"),
+            Suite("faults/test_journaling"),
+            Suite("faults/test_log_files"),
         ],
-        "trials that wait for space; a small real disk",
     ),
     Case(
         "F13",
@@ -172,8 +180,8 @@ FAULTS = [
         [
             Suite("storage/test_journal", ["a_read_only_place_is_refused_at_once"]),
             Suite("end_to_end/test_bad_input", ["storage_where_the_system_lets_nobody_write", "storage_where_a_file_is_in_the_way"]),
+            Suite("faults/test_storage_fails"),
         ],
-        "storage that becomes read-only in the middle",
     ),
     Case(
         "F14",
@@ -191,8 +199,9 @@ FAULTS = [
                     "strict_loses_nothing_to_any_faults_and_a_power_cut_after_them",
                 ],
             ),
+            Suite("faults/test_every_call_fails"),
+            Suite("simulation/test_faults"),
         ],
-        "whole experiments",
     ),
     Case(
         "F15",
@@ -202,7 +211,7 @@ FAULTS = [
             Suite("end_to_end/test_interrupts"),
             Suite("end_to_end/test_restore", ["an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been"]),
         ],
-        "SIGHUP; 20 repetitions of each",
+        "20 repetitions of each",
     ),
     Case(
         "F16",
@@ -211,8 +220,8 @@ FAULTS = [
         [
             Suite("storage/test_lock"),
             Suite("storage/test_lock", ["of_many_that_come_at_once_exactly_one_wins"], repeat=20),
+            Suite("faults/test_two_drivers"),
         ],
-        "an owner that is stopped; races of whole restores",
     ),
     Case(
         "F17",
@@ -236,8 +245,10 @@ FAULTS = [
             Suite(
                 "storage/test_checkpoints", ["a_sweep_removes_the_unfinished_and_the_unrecorded_only", "deleting_takes_the_name_away_first"]
             ),
+            Suite("faults/test_leftovers"),
+            Suite("simulation/test_faults"),
         ],
-        "population-based training; crashes of whole experiments with one checkpoint kept, in great number",
+        "population-based training, which is not there yet",
     ),
     Case(
         "F19",
@@ -246,8 +257,8 @@ FAULTS = [
         [
             Suite("storage/test_snapshot", ["the_name_tells_which_is_the_newest_and_not_the_clock"]),
             Suite("replay/test_persist_then_act", ["the_time_of_earlier_sessions_counts"]),
+            Suite("end_to_end/test_clock_jumps"),
         ],
-        "jumps in the middle of a whole experiment",
     ),
     Case(
         "F20",
@@ -302,6 +313,7 @@ FAULTS = [
             Suite("end_to_end/test_failures", ["after_a_defect_outside_the_trials_the_experiment_goes_on"]),
             Suite("loggers/test_callback_list", ["one_that_raises_is_reported_once_and_never_called_again"]),
             Suite("loggers/test_json_logger", ["a_defect_met_in_the_background_switches_this_logger_off_only"]),
+            Suite("end_to_end/test_defective_parts"),
         ],
     ),
     Case(
@@ -313,8 +325,8 @@ FAULTS = [
             Suite("storage/test_snapshot", ["one_of_a_newer_version_is_refused"]),
             Suite("storage/test_checkpoints", ["a_manifest_of_a_newer_version_is_refused"]),
             Suite("storage/test_records", ["what_this_version_does_not_know_is_refused"]),
+            Suite("end_to_end/test_golden"),
         ],
-        "directories of earlier releases, of which there are none yet",
     ),
     Case(
         "F27",
