@@ -69,7 +69,7 @@ def replay(
     untold: list[Notice] = []
     for body in journal.read(directory, after, disk):
         if not records.is_event(body):
-            elapsed_s = body["t"]  # also a driver's last moments were running time
+            elapsed_s = max(elapsed_s, float(body["t"]))  # experiment time never goes back, not even behind the mark of an end
             continue
         if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
             experiment.handle(TurnEnded(), routine_end_s, ())

@@ -30,7 +30,7 @@ def json_documents(directory):
             yield from (strict(line.split(b" ", 1)[1]) for line in path.read_bytes().splitlines())
         elif path.name == "result.json":
             yield from map(strict, path.read_bytes().splitlines())
-        elif path.suffix == ".json" or path.name == "lock":
+        elif path.suffix == ".json" or (path.name == "lock" and path.stat().st_size):
             yield strict(path.read_bytes())
 
 

@@ -41,10 +41,10 @@ def test_golden_files(logger, make_trial, report):
         '{\n  "act": "relu",\n  "lr": 0.1,\n  "nested": {\n    "a": [\n      1,\n      2\n    ],\n    "b": "Infinity"\n  },\n'
         '  "path": "/data"\n}\n'
     )
-    config = '"config": {"lr": 0.1, "act": "relu", "path": "/data", "nested": {"b": "Infinity", "a": [1, 2]}}'
+    config = '"config":{"lr":0.1,"act":"relu","path":"/data","nested":{"b":"Infinity","a":[1,2]}}'
     assert (directory / "result.json").read_text() == (
-        '{"loss": 0.5, "val": {"loss": "NaN", "acc": 0.9}, "training_iteration": 1, "trial_id": "t00000", ' + config + "}\n"
-        '{"loss": "-Infinity", "val": {"loss": 0.25}, "training_iteration": 2, "trial_id": "t00000", ' + config + "}\n"
+        '{"loss":0.5,"val":{"loss":"NaN","acc":0.9},"training_iteration":1,"trial_id":"t00000",' + config + "}\n"
+        '{"loss":"-Infinity","val":{"loss":0.25},"training_iteration":2,"trial_id":"t00000",' + config + "}\n"
     )
 
 

@@ -99,7 +99,7 @@ def test_without_a_space_all_hyperparameters_are_shown_with_their_types(idle_wri
     logger.on_experiment_end(trials=[])
     start = metadata.parse_session_start_info_plugin_data(hparams(trial, metadata.SESSION_START_INFO_TAG))
     shown = {name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()}
-    assert shown == {"flag": True, "act": "relu", "n": 3.0, "layers": "[1, 2]", "nothing": "null", "limit": "Infinity"}
+    assert shown == {"flag": True, "act": "relu", "n": 3.0, "layers": "[1,2]", "nothing": "null", "limit": "Infinity"}
 
 
 @pytest.mark.parametrize(("failed", "expected"), [(False, SessionStatus.STATUS_SUCCESS), (True, SessionStatus.STATUS_FAILURE)])

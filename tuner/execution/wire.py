@@ -7,6 +7,7 @@ code it does not know.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import socket
@@ -16,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import cloudpickle
 
-from tuner.storage import strict_json
+from tuner.storage import fast_json, strict_json
 
 from .messages import Assignment
 from .values import MAX_SIZE_BYTES
@@ -195,6 +196,9 @@ class WorkerEnd:
 
 
 def _decoded(line: bytes) -> Any:
+    if b"$" not in line:
+        with contextlib.suppress(ValueError):  # below it is told more exactly what is wrong
+            return fast_json.loads(line)
     try:
         return strict_json.loads(line)
     except RecursionError:

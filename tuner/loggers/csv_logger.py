@@ -162,12 +162,15 @@ def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[st
     return [*own, *(key for key in _AUTO_FILLED if key in flat), *flat]
 
 
-def _encode(lines: Iterable[Sequence[Any]]) -> bytes:
+def _encode(lines: Sequence[Sequence[Any]]) -> bytes:
     text = io.StringIO(newline="")
-    write = csv.writer(text, lineterminator=_LINE_END).writerow
+    writer = csv.writer(text, lineterminator=_LINE_END)
+    if not any(map(_looks_like_formula, {cell for line in lines for cell in line if isinstance(cell, str)})):
+        writer.writerows(lines)
+        return text.getvalue().encode(errors="backslashreplace")
     write_quoted = csv.writer(text, lineterminator=_LINE_END, quoting=csv.QUOTE_NONNUMERIC).writerow
     for line in lines:
-        (write_quoted if any(map(_looks_like_formula, line)) else write)(line)
+        (write_quoted if any(map(_looks_like_formula, line)) else writer.writerow)(line)
     return text.getvalue().encode(errors="backslashreplace")
 
 
@@ -177,8 +180,11 @@ def _looks_like_formula(cell: Any) -> bool:
 
 
 def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
-    cells = [row.get(column) for column in columns]
-    return [f"{cell[:_MAX_CELL]}..." if isinstance(cell, str) and len(cell) > _MAX_CELL else cell for cell in cells]
+    return [_shortened(cell) if isinstance(cell := row.get(column), str) else cell for column in columns]
+
+
+def _shortened(text: str) -> str:
+    return f"{text[:_MAX_CELL]}..." if len(text) > _MAX_CELL else text
 
 
 def _iteration(header: Sequence[str], line: Sequence[str]) -> float:

@@ -10,6 +10,7 @@ from typing import Any, final
 
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import Trial
+from tuner.storage import fast_json
 from tuner.storage.layout import PARAMS, RESULTS
 from tuner.storage.strict_json import describe
 
@@ -63,12 +64,12 @@ class _JsonFile(TrialFile):
         if data.count(b"\n") != trial.iteration or not data.endswith(b"\n"):
             return False
         last = data[data.rfind(b"\n", 0, -1) + 1 :]
-        return f'"{TRAINING_ITERATION}": {trial.iteration},'.encode() in last
+        return f'"{TRAINING_ITERATION}":{trial.iteration},'.encode() in last
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:
             self.replace(self.directory / PARAMS, encode_json(begin.config, indent=2, sort_keys=True).encode() + b"\n")
-            self._tail = f', "config": {encode_json(begin.config)}}}\n'
+            self._tail = f',"config":{encode_json(begin.config)}}}\n'
             self._cut_back(-1 if begin.is_first else begin.resumed_iteration)
         lines = [encode_json(row.result)[:-1] + self._tail for row in pace(segment.rows)]
         if lines:
@@ -103,8 +104,10 @@ def encode_json(value: Any, *, indent: int | None = None, sort_keys: bool = Fals
 
     Example:
         >>> encode_json({"loss": float("nan"), "path": Path("a")})
-        '{"loss": "NaN", "path": "a"}'
+        '{"loss":"NaN","path":"a"}'
     """
+    if indent is None and not sort_keys and (data := fast_json.dumps(value)) is not None:
+        return data.decode()
     encoder = _encoder if indent is None else json.JSONEncoder(allow_nan=False, default=as_json, indent=indent)
     try:
         if not sort_keys:
@@ -133,7 +136,7 @@ def as_json(value: Any) -> Any:
         return f"<{type(value).__name__}>"
 
 
-_encoder = json.JSONEncoder(allow_nan=False, default=as_json)
+_encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=as_json)
 
 
 def _strict(value: Any, *, sort_keys: bool = False) -> Any:

@@ -22,6 +22,9 @@ from .event_file import EventEncoder, extent, is_session_end, records
 from .trial_file import Begin, Row, Segment, TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
+_HIDDEN = keys.AUTO_FILLED - {keys.TIME_TOTAL_S}
+_HIDDEN_BESIDE_TIMESTEPS = _HIDDEN - {keys.TRAINING_ITERATION}
+_NUMBERS = (int, float, numbers.Real)
 _NUM_FIRST_RECORDS = 3
 """Those that a file begins with, before the first result: its version and the hyperparameters."""
 
@@ -180,11 +183,11 @@ def _step(result: Mapping[str, Any]) -> int:
 
 
 def _scalars(flat: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    shown = {keys.TIME_TOTAL_S, keys.TRAINING_ITERATION} if _counts_timesteps(flat) else {keys.TIME_TOTAL_S}
+    hidden = _HIDDEN_BESIDE_TIMESTEPS if _counts_timesteps(flat) else _HIDDEN
     for key, value in flat.items():
-        if key in keys.AUTO_FILLED and key not in shown:
+        if key in hidden:
             continue
-        if isinstance(value, int | float | numbers.Real):
+        if value.__class__ is float or isinstance(value, _NUMBERS):
             number = _as_float(value)
             if not math.isnan(number):
                 yield key, number

@@ -59,7 +59,8 @@ class Row:
 
     def __init__(self, result: Mapping[str, Any], at: float) -> None:
         # A copy, since other callbacks may still change the result.
-        self.result = {key: value for key, value in result.items() if key != CONFIG}
+        self.result = dict(result)
+        self.result.pop(CONFIG, None)
         self.at = at
         self._flat: dict[str, Any] | None = None
 

@@ -23,6 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from . import fast_json
+
 Default = Callable[[Any], Any]
 """Turns a value that JSON cannot hold into one that it can, or raises TypeError."""
 
@@ -150,6 +152,9 @@ def dumps(value: Any, default: Default | None = None) -> str:
         >>> dumps({"loss": float("nan"), "steps": 3})
         '{"loss":{"$float":"NaN"},"steps":3}'
     """
+    data = fast_json.dumps(value)
+    if data is not None and b'{"$' not in data:
+        return data.decode()
     encode = _encoder(default)
     try:
         text = encode(value)
