@@ -43,7 +43,6 @@ CORE = _of(
     "tuner/core/experiment.py",
     ("trial is not None and trial.attempt == attempt and can_move", "trial is not None and can_move", "I8"),
     ("        self._waiting[trial.trial_id] = report\n", "", "I9"),
-    ("case TrialMove.PAUSE if intention and trial.has_checkpoint:", "case TrialMove.PAUSE if intention:", "I11 I3"),
     ("if 0 <= self.settings.max_failures <= trial.num_failures:", "if 0 <= self.settings.max_failures < trial.num_failures:", "I12"),
     ("if event.failure and event.outcome is not ev.Outcome.LOST:", "if event.failure:", "I12"),
     ("        self._patience.forget(trial.trial_id)\n", "", "defect"),
@@ -174,3 +173,10 @@ SEARCHERS = _of(
 )
 
 MUTANTS = [*DRIVER, *CORE, *KEEPER, *DESK, *JOURNAL, *CODEC, *REPLAY, *SNAPSHOTS, *SCHEDULERS, *SEARCHERS]
+
+ESCAPING = _of(
+    "tuner/core/experiment.py",
+    # A trial whose first save failed is resumed within the same turn, from the beginning: seen only where it stays paused.
+    ("case TrialMove.PAUSE if intention and trial.has_checkpoint:", "case TrialMove.PAUSE if intention:", "I11 I3"),
+)
+"""Defects that the simulation does not find within a minute, with the reason."""
