@@ -285,8 +285,12 @@ FAULTS = [
         "F22",
         "the driver is killed after every single event",
         "decisions and the final table are those of the uninterrupted run with the same order of events",
-        [Suite("replay/test_simulated_journals"), Suite("replay/test_journal_files"), Suite("replay/test_snapshots")],
-        "the kill after each event, for each scheduler and searcher",
+        [
+            Suite("replay/test_crash_equivalence"),
+            Suite("replay/test_simulated_journals"),
+            Suite("replay/test_journal_files"),
+            Suite("replay/test_snapshots"),
+        ],
     ),
     Case(
         "F23",

@@ -1,0 +1,103 @@
+"""Wherever the driver is killed, what comes back decides from then on as it would have decided.
+
+Of an experiment that has run through, the first k records are folded as a restore folds them, with what was decided read from the journal;
+from there on the same events happen again, and scheduler, stop criterion and searcher are asked. A new scheduler or searcher joins by a
+line in `SCHEDULERS` or `SEARCHERS`.
+"""
+
+import itertools
+
+import pytest
+
+import tuner as tune
+from schedulers import ASHAScheduler, FIFOScheduler
+from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
+from tuner.core.experiment import Experiment
+from tuner.core.memory import trial_fields
+from tuner.core.settings import ExperimentSettings
+from tuner.directory import read_declaration
+from tuner.plan import make_plan, with_seed
+from tuner.proposer import Proposer
+from tuner.replay import replay
+from tuner.storage import journal, strict_json
+
+SCHEDULERS = {
+    "fifo": FIFOScheduler,
+    "asha": lambda: ASHAScheduler(max_t=6, reduction_factor=2),
+    "asha, brackets": lambda: ASHAScheduler(max_t=6, reduction_factor=2, brackets=3),
+}
+SEARCHERS = {
+    "random": BasicVariantGenerator,
+    "optuna": OptunaSearch,
+    "limited": lambda: ConcurrencyLimiter(BasicVariantGenerator(), 2),
+    "grid": BasicVariantGenerator,
+}
+SPACE = {"x": tune.uniform(0.0, 1.0), "layers": tune.choice([1, 2, 3])}
+GRID = {"x": tune.grid_search([0.1, 0.4, 0.9]), "layers": tune.choice([1, 2, 3])}
+
+
+def learn(config):
+    for step in range(1, 7):
+        if 0.45 < config["x"] < 0.55 and step == 3:
+            raise RuntimeError("it diverged")
+        tune.report({"loss": config["x"] + config["layers"] / step})
+
+
+class Crashing(Experiment):
+    """Reads what was decided on the first events, and is asked about those behind them."""
+
+    num_read = 0
+
+    def __init__(self, *collaborators):
+        super().__init__(*collaborators)
+        self._num_events = 0
+        self.differences = []
+
+    def handle(self, event, at_s, recorded=None):
+        self._num_events += 1
+        outcome = super().handle(event, at_s, recorded if self._num_events <= self.num_read else None)
+        if repr(tuple(outcome.advice)) != repr(tuple(recorded)):
+            self.differences.append((event, recorded, outcome.advice))
+        return outcome
+
+
+def fold(plan, directory, num_read):
+    experiment = Crashing(ExperimentSettings.from_fields(read_declaration(directory)["settings"]), plan.scheduler, plan.stopper)
+    experiment.num_read = num_read
+    proposer = Proposer(plan.searcher, plan.space, plan.request_for)
+    replay(directory, experiment, proposer)
+    return experiment, proposer
+
+
+@pytest.mark.parametrize(("scheduler", "searcher"), list(itertools.product(SCHEDULERS, SEARCHERS)))
+def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(scheduler, searcher, tmp_path):
+    def declared():
+        tune_config = tune.TuneConfig(
+            metric="loss", mode="min", num_samples=6, seed=3, scheduler=SCHEDULERS[scheduler](), search_alg=SEARCHERS[searcher]()
+        )
+        run_config = tune.RunConfig(
+            name="e",
+            storage_path=tmp_path,
+            executor="inline",
+            verbose=0,
+            durability="process",
+            stop={"loss": ">= 3.5"},
+            failure_config=tune.FailureConfig(max_failures=1),
+        )
+        return {"param_space": GRID if searcher == "grid" else SPACE, "tune_config": tune_config, "run_config": run_config}
+
+    def plan():
+        fresh = with_seed(make_plan(learn, *declared().values()), 3)
+        fresh.connect()
+        return fresh
+
+    grid = tune.Tuner(learn, **declared()).fit()
+    directory = tmp_path / "e"
+    table = strict_json.dumps([trial_fields(trial) for trial in grid.trials], strict_json.opaque)
+    num_events = 2 * sum(1 for _ in journal.read(directory))
+    assert num_events > 100
+    for num_read in range(num_events):
+        experiment, proposer = fold(plan(), directory, num_read)
+        assert experiment.differences == []
+        assert proposer.foreign == {}
+        assert strict_json.dumps([trial_fields(trial) for trial in experiment.trials], strict_json.opaque) == table
