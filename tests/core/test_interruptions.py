@@ -3,7 +3,7 @@
 import pytest
 
 from schedulers.decisions import Pause, Reason, Stop
-from tests.core.conversation import Conversation, ScriptedScheduler, answers
+from tests.core.conversation import Conversation, ScriptedScheduler, answers, kills, result
 from tuner.core.events import DriverRestarted, Outcome, StopRequested
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import Ending, Status
@@ -48,3 +48,12 @@ def test_a_trial_that_was_only_interrupted_goes_on(decisions):
     talk.exit("t00000", Outcome.STOPPED)
     assert talk.trial("t00000").ending is Ending.INTERRUPTED
     assert restarted(talk).status is Status.RUNNING
+
+
+def test_who_reports_when_nobody_is_waited_for_is_killed_in_the_same_turn():
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    talk.say(StopRequested("signal.SIGINT"))
+    commands = talk.say(StopRequested("signal.SIGINT", is_urgent=True), result("t00000", 1))
+    assert kills(commands) == ["t00000"]
+    assert talk.experiment.next_deadline_s() is None

@@ -257,7 +257,7 @@ def test_a_time_limit_interrupts_early_enough_and_has_an_exit_code_of_its_own(st
 def test_each_restore_has_a_time_limit_of_its_own(start):
     reached = []
     for _ in range(2):
-        script = start("class", time_limit_s=3.0, interrupt_grace_s=0.0)
+        script = start("class", time_limit_s=5.0, interrupt_grace_s=1.0)
         assert script.end() == 124
         reached.append(json.loads(re.findall(r"\[.*?\]", script.said("COUNTS"))[0]))
     assert all(after > before for before, after in zip(*reached, strict=True))

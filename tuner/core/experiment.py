@@ -258,6 +258,7 @@ class Experiment(ExperimentState):
         goes_on = [self._answer(report) for report in list(self._waiting.values())]
         self._waiting.clear()
         if self._stopping:
+            self._kill_overdue()  # whoever has been answered just now may have no time left to leave in
             for trial in [*self.roster.ready, *self.roster.paused.values()]:
                 self._intend(trial, self._stopping)
         elif self.roster.ready.wake(self._now_s) or self._is_unsettled or self.roster.paused:
@@ -272,13 +273,16 @@ class Experiment(ExperimentState):
     def _look_at_the_clock(self) -> None:
         if not self._stopping and (said := self.counsel.reason_to_end(self._now_s)):
             self._stop_all(ending_for(said), said)
+        self._kill_overdue()
+        silent = self._patience.suspicious(self._now_s)
+        self._out.notices += [cmd.TrialSilent(self.roster.live[one.trial_id], one.silent_s, one.usual_s) for one in silent]
+
+    def _kill_overdue(self) -> None:
         for overdue in self._patience.exhausted(self._now_s):
             trial = self.roster.live[overdue.trial_id]
             move_worker(trial, WorkerMove.KILL)
             self._take_result(trial)
             self._out.commands.append(cmd.KillWorker(trial.trial_id, trial.attempt, overdue.reason, overdue.last_words_s))
-        silent = self._patience.suspicious(self._now_s)
-        self._out.notices += [cmd.TrialSilent(self.roster.live[one.trial_id], one.silent_s, one.usual_s) for one in silent]
 
     def _answer(self, report: Report) -> bool:
         """Answer a report and return whether its trial simply goes on."""
