@@ -32,6 +32,7 @@ from tuner.storage.journal import START, Journal, Tail, recover
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.objects import ObjectStore
 from tuner.storage.salvage import salvage
+from tuner.storage.snapshot import discard_after
 from tuner.storage.store import CheckpointStore
 
 from .accounting import Accountant, Costs
@@ -152,6 +153,9 @@ class Run:
         # Without syncs a snapshot may outlive records that it contains; with them, such records have been destroyed.
         is_synced = plan.run.durability != "process"
         tail = recover(directory, snapshot.last_sequence if snapshot and is_synced else 0)
+        if snapshot and tail.sequence < snapshot.last_sequence:
+            discard_after(directory, tail.sequence)
+            snapshot = usable(plan, directory)
         rebuilt = rebuild(plan, directory, resumption.settings, snapshot, configs)
         rewrite_declaration(plan, resumption.record, directory)
         opening.sweep(directory, _recorded_checkpoints(rebuilt.state.experiment.trials, resumption))

@@ -16,8 +16,8 @@ from tuner.directory import read_declaration
 from tuner.plan import make_plan, with_seed
 from tuner.rebuild import rebuild
 from tuner.snapshots import fixed_period_s, usable
+from tuner.storage import journal, strict_json
 from tuner.storage import snapshot as storage
-from tuner.storage import strict_json
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.objects import ObjectStore
 
@@ -117,6 +117,21 @@ def test_a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time(arguments, 
     with pytest.warns(RuntimeWarning, match="damaged"):
         again = tune.Tuner.restore(directory, learn, **arguments()).get_results()
     assert repr([result.metrics for result in again]) == repr([result.metrics for result in grid])
+
+
+def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was_synced(arguments, tmp_path):
+    grid = tune.Tuner(learn, **arguments()).fit()
+    directory = tmp_path / "e"
+    [segment] = (directory / "journal").iterdir()
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(b"".join(lines[: len(lines) // 2]))
+    [stale] = (directory / "snapshot").iterdir()
+    again = tune.Tuner.restore(directory, learn, **arguments()).fit()
+    assert [result.config for result in again] == [result.config for result in grid]
+    assert [result.metrics["training_iteration"] for result in again] == [result.metrics["training_iteration"] for result in grid]
+    assert not stale.exists() or int(stale.stem) <= sum(1 for _ in journal.read(directory))
+    expected = portrait(rebuilt(arguments, directory, None))
+    assert portrait(rebuilt(arguments, directory, storage.load_newest(directory))) == expected
 
 
 def test_another_scheduler_hears_of_the_whole_past(arguments, tmp_path):

@@ -80,6 +80,23 @@ def write_text(experiment: str | os.PathLike[str], state: str, last_sequence: in
     return path
 
 
+def discard_after(experiment: str | os.PathLike[str], sequence: int, disk: Disk = LOCAL_DISK) -> None:
+    """Remove the snapshots that contain records behind this one, which the journal has lost: others will get their numbers.
+
+    That happens where nothing is synced, and the power fails.
+
+    Raises:
+        StorageError: If one cannot be removed.
+    """
+    for path in _paths(Path(experiment) / layout.SNAPSHOT, disk):
+        if int(path.stem) <= sequence:
+            return
+        try:
+            disk.remove(path)
+        except OSError as cause:
+            raise StorageError(f"snapshot {path} tells more than the journal and cannot be removed: {cause}; delete it") from cause
+
+
 def load_newest(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Snapshot | None:
     """Return the newest snapshot that is intact.
 
