@@ -2,6 +2,9 @@
 
 import os
 import signal
+from pathlib import Path
+
+import psutil
 
 
 def with_loaders(config):
@@ -29,3 +32,36 @@ def test_a_trial_takes_its_processes_along_while_the_zygote_stands_still(stage, 
     finally:
         os.kill(zygote, signal.SIGCONT)
     assert one.exit_of("t00001").failure is None
+
+
+def test_what_a_trial_has_started_dies_with_the_zygote_although_somebody_holds_its_knell_for_a_moment(stage, all_die):
+    def train(config):
+        import os
+        import signal
+        import subprocess
+
+        print(os.getppid(), os.getpid(), subprocess.Popen(["sleep", "600"]).pid, flush=True)
+        signal.pause()
+
+    one = stage(train, start_method="zygote")
+    one.start("t00001")
+    output = one.directory / "t00001" / "stdout"
+    while not (output.exists() and output.read_text().endswith("\n")):
+        os.sched_yield()
+    zygote, worker, loader = map(int, output.read_text().split())
+    # As a worker does that is being forked: it has a copy of all that the zygote holds until it has let go of it.
+    holders = [os.open(path, os.O_WRONLY | os.O_NONBLOCK) for path in writing_ends(zygote)]
+    os.kill(zygote, signal.SIGKILL)
+    while psutil.Process(zygote).status() != psutil.STATUS_ZOMBIE:
+        os.sched_yield()
+    for holder in holders:
+        os.close(holder)
+    assert all_die([worker, loader]) == []
+
+
+def writing_ends(pid):
+    """Return the pipes that a process could write to."""
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        flags = int(Path(f"/proc/{pid}/fdinfo", path.name).read_text().split("flags:")[1].split()[0], 8)
+        if str(path.readlink()).startswith("pipe:") and flags & os.O_ACCMODE == os.O_WRONLY:
+            yield path

@@ -88,6 +88,8 @@ def test_what_training_code_forks_or_starts_carries_the_name(stage, tmp_path, st
         if (fork := os.fork()) == 0:
             os.setsid()
             signal.pause()
+        while os.getsid(fork) != fork:
+            os.sched_yield()
         report = __import__("tuner").report
         report({"pids": [child, fork, os.getpid()]})
         signal.pause()

@@ -35,9 +35,9 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def die_with_parent(parent: int) -> None:
-    """Be killed when the parent process dies; at once, if it is no longer `parent`."""
-    if IS_LINUX:
+def die_with_parent(parent: int, *, is_signalled: bool = True) -> None:
+    """Be killed at once if the parent process is no longer `parent`, and, if `is_signalled`, when it dies."""
+    if IS_LINUX and is_signalled:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

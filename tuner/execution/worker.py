@@ -54,12 +54,15 @@ def enter_life(zygote: int, knells: tuple[int, ...]) -> None:
         knells: Reading ends of the owners' knells; they are closed.
     """
     os.setsid()
-    deathwatch.die_with_parent(zygote)
-    deathwatch.adopt_orphans()
     polite_signals.hear_again_in_children()
-    for knell in knells:
-        if deathwatch.die_with_owner(knell) != knell:
+    deathwatch.adopt_orphans()
+    alarms = tuple(deathwatch.die_with_owner(knell) for knell in knells)
+    for knell, alarm in zip(knells, alarms, strict=True):
+        if alarm != knell:
             os.close(knell)
+    # The signal of a dying parent kills the worker alone, and with the worker the knells fall silent. It may come before they have rung for
+    # the whole group, since a worker that is just being forked holds the zygote's for a moment. So it is for where there are none.
+    deathwatch.die_with_parent(zygote, is_signalled=alarms == knells)
     _volunteer_for_oom()
 
 
