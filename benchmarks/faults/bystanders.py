@@ -72,8 +72,10 @@ def kill_group(driver: int, mark: str) -> None:
 
 
 def kill_everything(driver: int, mark: str) -> None:
-    """Kill all processes of the experiment at once, as the end of a container does, the oldest first."""
-    _kill(driver, *sorted(marked(mark, leavers=True)))
+    """Kill all processes of the experiment at once, the oldest first, and those that were being born: the end of a container spares none."""
+    _kill(driver)
+    while alive := marked(mark, leavers=True):
+        _kill(*sorted(alive))
 
 
 KILLS: dict[str, Callable[[int, str], None]] = {
