@@ -72,7 +72,7 @@ def kill_group(driver: int, mark: str) -> None:
 
 
 def kill_everything(driver: int, mark: str) -> None:
-    """Kill all processes of the experiment at once, the oldest first, and those that were being born: the end of a container spares none."""
+    """Kill all processes of the experiment, the oldest first, and those just being born: the end of a container spares none."""
     _kill(driver)
     while alive := marked(mark, leavers=True):
         _kill(*sorted(alive))
