@@ -92,7 +92,7 @@ class Accountant:
         share = spent_s / max(now_s - self._start_s, 1e-9)
         return Persistence(
             share=share,
-            worst_share=max(self._worst_share, share) if self._worst_share else share,
+            worst_share=max(self._worst_share, share),
             longest_pause_s=self._longest_pause_s,
             num_bytes=total.num_bytes,
             num_syncs=total.num_syncs,

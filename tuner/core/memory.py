@@ -36,12 +36,12 @@ def trial_fields(trial: Trial) -> Fields:
         "start_time_s": trial.start_time_s,
         "last_result": {key: value for key, value in trial.last_result.items() if key != CONFIG},
         "summary": {name: summary.state() for name, summary in trial.summary.items()},
-        "checkpoints": [_checkpoint_fields(checkpoint) for checkpoint in trial.checkpoints],
+        "checkpoints": [checkpoint_fields(checkpoint) for checkpoint in trial.checkpoints],
         "leased": sorted(trial.leased),
         "next_checkpoint": trial.next_checkpoint,
         "resumed_iteration": trial.resumed_iteration,
         "superseded_attempt": trial.superseded_attempt,
-        "failures": [{"kind": failure.kind, "message": failure.message, "traceback": failure.traceback} for failure in trial.failures],
+        "failures": [failure_fields(failure) for failure in trial.failures],
     }
 
 
@@ -98,7 +98,8 @@ def intention_from(fields: Mapping[str, Any] | None) -> Intention | None:
     return Intention(Verdict(fields["verdict"]), Ending(fields["ending"]), reason) if fields and reason else None
 
 
-def _checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
+def checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
+    """Return a checkpoint's record as JSON values."""
     return {
         "index": checkpoint.index,
         "iteration": checkpoint.iteration,
@@ -106,3 +107,8 @@ def _checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
         "counters": dict(checkpoint.counters),
         "score": checkpoint.score,
     }
+
+
+def failure_fields(failure: Failure) -> Fields:
+    """Return a failure as JSON values."""
+    return {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}

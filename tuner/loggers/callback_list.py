@@ -60,7 +60,7 @@ class CallbackList:
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
         self.file_logging_s = 0.0
-        self._overriders: dict[Hook, list[tuple[Callback, Callable[..., None]]]] = {}
+        self._overriders: dict[Hook, list[tuple[Callback, Callable[..., None], bool]]] = {}
         self._index()
 
     def has(self, hook: Hook) -> bool:
@@ -70,8 +70,8 @@ class CallbackList:
     def call(self, hook: Hook, **info: Any) -> None:
         """Call the hook of each callback that overrides it, with these keyword arguments."""
         # The index is replaced, never changed, when a callback fails, so iterating over the old one is safe.
-        for callback, method in self._overriders[hook]:
-            started_s = perf_counter() if isinstance(callback, TrialFileLogger) else None
+        for callback, method, writes_files in self._overriders[hook]:
+            started_s = perf_counter() if writes_files else None
             try:
                 method(**info)
             except Exception as error:  # noqa: BLE001  (whatever a user's callback raises must not end the experiment)
@@ -121,7 +121,12 @@ class CallbackList:
 
     def _index(self) -> None:
         self._overriders = {
-            hook: [(callback, getattr(callback, hook)) for callback in self._callbacks if overrides(callback, hook)] for hook in HOOKS
+            hook: [
+                (callback, getattr(callback, hook), isinstance(callback, TrialFileLogger))
+                for callback in self._callbacks
+                if overrides(callback, hook)
+            ]
+            for hook in HOOKS
         }
 
     def _switch_off(self, callback: Callback, where: str, error: Exception) -> None:

@@ -32,6 +32,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
+from tuner.core.memory import checkpoint_fields, failure_fields
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.errors import StorageError
@@ -76,7 +77,7 @@ def is_event(body: Mapping[str, Any]) -> bool:
 def _fields(event: Event) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case for each event)
     match event:
         case ResultReported(trial_id, attempt, metrics, checkpoint):
-            return {"k": RESULT, "id": trial_id, "a": attempt, "m": metrics, "c": _checkpoint_fields(checkpoint)}
+            return {"k": RESULT, "id": trial_id, "a": attempt, "m": metrics, "c": checkpoint_fields(checkpoint) if checkpoint else None}
         case TurnEnded(is_routine):
             return {"k": "turn", "is_routine": True} if is_routine else {"k": "turn"}
         case TrialSuggested():
@@ -88,13 +89,19 @@ def _fields(event: Event) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case fo
         case WorkerStarted(trial_id, attempt, pid):
             return {"k": "started", "id": trial_id, "a": attempt, "pid": pid}
         case WorkerExited(trial_id, attempt, outcome, failure):
-            return {"k": "exited", "id": trial_id, "a": attempt, "outcome": outcome.value, "failure": _failure_fields(failure)}
+            return {
+                "k": "exited",
+                "id": trial_id,
+                "a": attempt,
+                "outcome": outcome.value,
+                "failure": failure_fields(failure) if failure else None,
+            }
         case CheckpointRequested(trial_id):
             return {"k": "checkpoint_requested", "id": trial_id}
         case CheckpointSaved(trial_id, attempt, checkpoint):
-            return {"k": "saved", "id": trial_id, "a": attempt, "c": _checkpoint_fields(checkpoint)}
+            return {"k": "saved", "id": trial_id, "a": attempt, "c": checkpoint_fields(checkpoint)}
         case CheckpointFailed(trial_id, attempt, failure):
-            return {"k": "save_failed", "id": trial_id, "a": attempt, "failure": _failure_fields(failure)}
+            return {"k": "save_failed", "id": trial_id, "a": attempt, "failure": failure_fields(failure)}
         case CheckpointLost(trial_id, index, why):
             return {"k": "checkpoint_lost", "id": trial_id, "index": index, "why": why}
         case StopRequested(rule, is_urgent):
@@ -113,26 +120,8 @@ def _suggested_fields(event: TrialSuggested) -> Body:
         "config": dict(event.config),
         "resources": dict(event.resources),
         "tag": event.experiment_tag,
-        "failure": _failure_fields(event.failure),
+        "failure": failure_fields(event.failure) if event.failure else None,
     }
-
-
-def _checkpoint_fields(checkpoint: CheckpointRecord | None) -> Body | None:
-    if checkpoint is None:
-        return None
-    return {
-        "index": checkpoint.index,
-        "iteration": checkpoint.iteration,
-        "time_total_s": checkpoint.time_total_s,
-        "counters": dict(checkpoint.counters),
-        "score": checkpoint.score,
-    }
-
-
-def _failure_fields(failure: Failure | None) -> Body | None:
-    if failure is None:
-        return None
-    return {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
 
 
 def _advice_fields(advice: Advice) -> Body:
