@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -54,7 +53,6 @@ class Accountant:
         self._clock = clock
         self._start_s = self._window_start_s = clock()
         self._sources: list[Callable[[], Costs]] = []
-        self._loop_s = 0.0
         self._spent_before_s = 0.0
         self._worst_share = 0.0
         self._longest_pause_s = 0.0
@@ -64,20 +62,9 @@ class Accountant:
         """Ask somebody who keeps an account of his own, now and whenever a sum is made."""
         self._sources.append(costs)
 
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Measure a piece of saving that keeps the loop."""
-        started_s = self._clock()
-        try:
-            yield
-        finally:
-            self.take_pause(self._clock() - started_s, is_counted=True)
-
-    def take_pause(self, duration_s: float, *, is_counted: bool) -> None:
-        """Take note of a pause that was measured elsewhere; `is_counted` False where a source counts it."""
+    def take_pause(self, duration_s: float) -> None:
+        """Take note of how long saving has kept the loop in one piece; the sum is kept by a source."""
         self._longest_pause_s = max(self._longest_pause_s, duration_s)
-        if is_counted:
-            self._loop_s += duration_s
 
     def look(self) -> None:
         """Close the window if a minute is over; called now and then."""
@@ -100,7 +87,7 @@ class Accountant:
         )
 
     def _total(self) -> Costs:
-        return sum((source() for source in self._sources), Costs(loop_s=self._loop_s))
+        return sum((source() for source in self._sources), Costs())
 
     def _close_window(self, now_s: float) -> None:
         total = self._total()

@@ -88,7 +88,7 @@ class JournalLog:
         self._cleaner.release()
         if self._accountant:
             self._accountant.look()
-            self._accountant.take_pause(self.journal.statistics.driver_s - spent_s, is_counted=False)
+            self._accountant.take_pause(self.journal.statistics.driver_s - spent_s)
 
     def ask_to_stop(self, request: StopRequested) -> None:
         """Let waiting for the storage end soon; may be called from signal handlers and other threads."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.core.commands import Notice
+from tuner.core.commands import Notice, TrialAdded
 from tuner.core.counsel import Advice
 from tuner.core.events import Event, SearchEnded, SuggestionPostponed, TrialSuggested, TurnEnded
 from tuner.core.experiment import Experiment
@@ -84,7 +84,8 @@ def replay(
             untold = []
         outcome = experiment.handle(event, elapsed_s, advice)
         for notice in outcome.notices:
-            notice.trial.local_path = str(trial_directory(directory, notice.trial.trial_id))
+            if isinstance(notice, TrialAdded):
+                notice.trial.local_path = str(trial_directory(directory, notice.trial.trial_id))
             heard_of_s[notice.trial.trial_id] = elapsed_s
         untold += outcome.notices
     _tell(proposer, untold)

@@ -171,6 +171,7 @@ class Run:
         callbacks = CallbackList([*self._callbacks, ErrorLog(), console])
         callbacks.set_state(stage.rebuilt.callbacks)
         accountant.add_source(_costs_of(callbacks, self._callbacks))
+        accountant.add_source(lambda: Costs(thread_s=stage.cleaner.thread_cpu_s))
         snapshots = Snapshots(directory, plan, stage.rebuilt.state, callbacks, log, accountant)
         score = settings.checkpoints.retention.score_attribute
         observers = Observers(proposer, callbacks, experiment.trials, directory, settings.metric, score_attribute=score)

@@ -129,7 +129,7 @@ class Snapshots:
         self._last_sequence = self._journal.last_sequence
         self._words: dict[str, str] = {}
         self._writing: threading.Thread | None = None
-        self._thread_s = 0.0
+        self._loop_s = self._thread_s = 0.0
         self._num_bytes = 0
         self._is_off = not state.can_be_put_down
         if self._is_off:
@@ -160,25 +160,41 @@ class Snapshots:
 
     def _take(self, elapsed_s: float, *, is_last: bool) -> None:
         started_s = time.perf_counter()
+        if not self._find_words(is_last=is_last):
+            self._clock.worked(started_s, self._charge(started_s))
+            return
+        self._charge(started_s)
         try:
-            with self._accountant.pause():
-                if not self._find_words(is_last=is_last):
-                    return
-                self._log.settle()
-                text = self._text(elapsed_s)
-                self._journal.sync()
-                self._last_sequence = sequence = self._journal.last_sequence
-                if self._journal.segment_bytes >= _SEGMENT_BYTES:
-                    self._journal.rotate()
+            text, sequence = self._put_down(elapsed_s)
         except StorageError as error:
             _log.warning("no snapshot could be taken, which makes a restore slower and nothing else: %s", error)
             return
         finally:
-            self._clock.saved(started_s, time.perf_counter())
+            ended_s = time.perf_counter()
+            self._accountant.take_pause(ended_s - started_s)
+            self._clock.saved(started_s, ended_s)
         self._accountant.num_snapshots += 1
         self._num_bytes += len(text)
         self._writing = threading.Thread(target=self._write, args=(text, sequence), name="tuner-snapshot", daemon=True)
         self._writing.start()
+
+    def _put_down(self, elapsed_s: float) -> tuple[str, int]:
+        """Return the state in words, and the number of the last record behind it, which is safe."""
+        self._log.settle()
+        started_s = time.perf_counter()
+        text = self._text(elapsed_s)
+        self._charge(started_s)
+        self._journal.sync()
+        self._last_sequence = self._journal.last_sequence
+        if self._journal.segment_bytes >= _SEGMENT_BYTES:
+            self._journal.rotate()
+        return text, self._last_sequence
+
+    def _charge(self, started_s: float) -> float:
+        """Charge what has passed since then, and return the time; what the journal does meanwhile is in its own account."""
+        now_s = time.perf_counter()
+        self._loop_s += now_s - started_s
+        return now_s
 
     def _find_words(self, *, is_last: bool) -> bool:
         """Encode trials that are over; return False if there are more of them than the driver should be kept for."""
@@ -212,7 +228,7 @@ class Snapshots:
         self._thread_s += time.thread_time()
 
     def _costs(self) -> Costs:
-        return Costs(thread_s=self._thread_s, num_bytes=self._num_bytes, num_syncs=2 * self._accountant.num_snapshots)
+        return Costs(self._loop_s, self._thread_s, self._num_bytes, 2 * self._accountant.num_snapshots)
 
 
 def usable(plan: Plan, directory: Path) -> Snapshot | None:

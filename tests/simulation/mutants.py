@@ -131,7 +131,7 @@ JOURNAL = _of(
 
 CODEC = _of(
     "tuner/storage/records.py",
-    ('"k": "exited", "id": trial_id, "a": attempt, "outcome": outcome.value, "failure": _failure_fields(failure)', '"k": "exited", "id": trial_id, "a": attempt, "outcome": outcome.value, "failure": None', "I7 defect"),
+    ('"failure": failure_fields(failure) if failure else None', '"failure": None', "I7 defect"),
     ('fields.get("is_complete", False)', "False", "I7"),
     ('        body["d"] = ', '        body["e"] = ', "I14 defect"),
 ) + _of(

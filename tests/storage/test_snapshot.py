@@ -95,6 +95,16 @@ def test_a_fast_save_comes_every_ten_seconds_and_a_slow_one_after_nineteen_times
     assert clock.due_s == pytest.approx(70.0)
 
 
+def test_work_on_a_save_that_is_not_finished_is_paid_off_and_leaves_it_due():
+    clock = SnapshotClock(start_s=0.0)
+    clock.worked(10.0, 10.1)
+    assert clock.due_s == pytest.approx(12.0)
+    clock.worked(12.0, 12.1)
+    assert clock.due_s == pytest.approx(14.0)
+    clock.saved(14.0, 14.1)
+    assert clock.due_s == pytest.approx(24.1)
+
+
 def test_a_fixed_period_holds_whatever_a_save_costs():
     clock = SnapshotClock(start_s=0.0, fixed_period_s=3.0)
     assert clock.due_s == 3.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,9 @@ class CheckpointCleaner:
     Args:
         journal: The journal whose records make checkpoints dispensable.
         discard: Takes what has become safe to delete; None deletes it in a thread.
+
+    Attributes:
+        thread_cpu_s: What the thread has computed, in seconds.
     """
 
     def __init__(self, journal: Journal, discard: Callable[[Path], None] | None = None) -> None:
@@ -34,6 +38,7 @@ class CheckpointCleaner:
         self._released: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._discard = discard or self._hand_to_thread
+        self.thread_cpu_s = 0.0
 
     def __enter__(self) -> Self:
         """Return the cleaner."""
@@ -73,3 +78,4 @@ class CheckpointCleaner:
                 checkpoints.delete(path)
             except OSError as error:
                 _log.warning("checkpoint %s could not be deleted: %s", path, error)
+            self.thread_cpu_s = time.thread_time()

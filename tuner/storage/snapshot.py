@@ -176,6 +176,9 @@ class SnapshotClock:
 
         A save before the one before it is paid off adds to that debt, so that forced saves delay those that are due.
         """
-        duration_s = ended_s - started_s
         self._last_end_s = ended_s
-        self._paid_off_s = max(self._paid_off_s, started_s) + (1 + QUIET_FACTOR) * duration_s
+        self.worked(started_s, ended_s)
+
+    def worked(self, started_s: float, ended_s: float) -> None:
+        """Take note of work on a save that is not finished: it has to be paid off, and the save stays due."""
+        self._paid_off_s = max(self._paid_off_s, started_s) + (1 + QUIET_FACTOR) * (ended_s - started_s)

@@ -1,0 +1,79 @@
+"""The first snapshot behind a restore comes as soon as the words for thousands of trials are found, a part at a time."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tuner import snapshots
+from tuner.accounting import Accountant
+from tuner.loggers.callback_list import CallbackList
+from tuner.storage.snapshot import load_newest
+
+WORDS_S = 0.1
+"""How long the driver looks for the words for one trial."""
+
+
+class Watch:
+    """A clock that is moved by hand."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def perf_counter(self):
+        return self.now_s
+
+    def thread_time(self):
+        return 0.0
+
+
+class Experiment:
+    """Six trials that are over."""
+
+    def __init__(self, watch):
+        self.watch = watch
+        self.can_be_put_down = True
+        self.experiment = SimpleNamespace(trials=[SimpleNamespace(trial_id=f"t{n}", is_finished=True) for n in range(6)])
+
+    def put_down(self):
+        return {}
+
+    def words_for(self, trial):
+        self.watch.now_s += WORDS_S
+        return "{}"
+
+
+class Journal:
+    last_sequence = 0
+    segment_bytes = 0
+
+    def sync(self):
+        pass
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    watch = Watch()
+    monkeypatch.setattr(snapshots, "time", watch)
+    monkeypatch.setattr(snapshots, "identity", lambda plan: {})
+    monkeypatch.setattr(snapshots, "_MAX_ENCODED_AT_ONCE", 2)
+    return watch
+
+
+def test_words_for_many_trials_are_found_bit_by_bit_and_each_bit_is_paid_off(watch, tmp_path):
+    accountant = Accountant(watch.perf_counter)
+    journal = Journal()
+    log = SimpleNamespace(journal=journal, settle=lambda: None)
+    taken = snapshots.Snapshots(tmp_path, None, Experiment(watch), CallbackList([]), log, accountant)
+    journal.last_sequence = 5_000
+    looked_s = []
+    while accountant.num_snapshots == 0 and watch.now_s < 60.0:
+        before_s = watch.now_s
+        taken.at_rest(watch.now_s)
+        if watch.now_s > before_s:
+            looked_s.append(round(before_s, 1))
+        watch.now_s += 0.1
+    taken.close(watch.now_s)
+    assert len(load_newest(tmp_path).state["trials"]) == 6
+    # Two trials at a time, 0.2 s each, of which 19 times as much has to pass before the next.
+    assert looked_s == pytest.approx([10.0, 14.0, 18.0], abs=0.3)
+    assert accountant.report().share <= 0.05
