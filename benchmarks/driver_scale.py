@@ -58,7 +58,7 @@ class CountingLog:
 
 def time_per_event_s(num_trials: int) -> float:
     """Return the driver's mean time for an event of an experiment of so many trials."""
-    scheduler = ASHAScheduler(max_t=NUM_REPORTS, grace_period=1, reduction_factor=3)
+    scheduler = ASHAScheduler(max_t=NUM_REPORTS, grace_period=1, reduction_factor=3, type="stopping")
     settings = tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, scheduler=scheduler, seed=0)
     plan = make_plan(lambda _: None, {"x": tune.uniform(0.0, 1.0)}, settings, None)
     plan.connect()

@@ -7,18 +7,44 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation
 from .asha import ASHAScheduler, AsyncHyperBandScheduler
-from .decisions import Decision, Pause, Reason, Resume, Save, Stop
+from .decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from .fifo import FIFOScheduler
-from .scheduler import Scheduler, TrialView
+from .hyperband import HyperBandForBOHB, HyperBandScheduler
+from .median import MedianStoppingRule
+from .mf_pbt import MFPopulationBasedTraining
+from .moasha import MOASHAScheduler
+from .pasha import PASHAScheduler
+from .pb2 import PB2
+from .pbt import PopulationBasedTraining
+from .pbt_replay import PopulationBasedTrainingReplay
+from .resource_changing import ResourceChangingScheduler
+from .scheduler import ExperimentView, Scheduler, TrialView
 
 __all__ = [
+    "PB2",
     "ASHAScheduler",
     "AsyncHyperBandScheduler",
     "Decision",
+    "DistributeResources",
+    "DistributeResourcesToTopJob",
+    "ExperimentView",
+    "Exploit",
     "FIFOScheduler",
+    "HyperBandForBOHB",
+    "HyperBandScheduler",
+    "MFPopulationBasedTraining",
+    "MOASHAScheduler",
+    "MedianStoppingRule",
+    "PASHAScheduler",
     "Pause",
+    "PopulationBasedTraining",
+    "PopulationBasedTrainingReplay",
     "Reason",
+    "Resize",
+    "ResourceAllocation",
+    "ResourceChangingScheduler",
     "Resume",
     "Save",
     "Scheduler",
@@ -32,6 +58,17 @@ _BY_NAME: Mapping[str, type[Scheduler]] = {
     "asha": ASHAScheduler,
     "async_hyperband": AsyncHyperBandScheduler,
     "asynchyperband": AsyncHyperBandScheduler,
+    "pasha": PASHAScheduler,
+    "moasha": MOASHAScheduler,
+    "hyperband": HyperBandScheduler,
+    "hb_bohb": HyperBandForBOHB,
+    "median_stopping_rule": MedianStoppingRule,
+    "medianstopping": MedianStoppingRule,
+    "pbt": PopulationBasedTraining,
+    "pbt_replay": PopulationBasedTrainingReplay,
+    "pb2": PB2,
+    "mf_pbt": MFPopulationBasedTraining,
+    "resource_changing": ResourceChangingScheduler,
 }
 
 
@@ -39,7 +76,9 @@ def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
     """Construct a scheduler by its short name, e.g. from a command line.
 
     Args:
-        name: ``"fifo"``, or one of ``"asha"``, ``"async_hyperband"`` and ``"asynchyperband"``, which are the same.
+        name: ``"fifo"``; ``"asha"``, ``"async_hyperband"`` or ``"asynchyperband"``, which are the same; ``"pasha"``, ``"moasha"``,
+            ``"hyperband"`` (or ``"hb_bohb"``), ``"median_stopping_rule"`` (or ``"medianstopping"``), ``"pbt"``, ``"pbt_replay"``,
+            ``"pb2"``, ``"mf_pbt"`` or ``"resource_changing"``.
         **kwargs: The arguments of its class.
 
     Raises:

@@ -1,28 +1,43 @@
-"""Asynchronous successive halving: stop a trial at a rung where too many others were better at the same age."""
+"""Asynchronous successive halving: at each rung only the best of those who got there go on."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
-from random import Random
+from collections.abc import Mapping
 from typing import Any, final
 
-from .decisions import Decision, Number, Reason, Stop
-from .rungs import Rungs, Standing, bracket_sizes, rung_levels
-from .scheduler import MODES, Scheduler, TrialView
+from .arguments import check_count, check_entry
+from .decisions import Number
+from .halving import HalvingScheduler, Plan, Report, RungRule
+from .promoter import Promoter
+from .rush import KnownGood
+from .scheduler import TrialView
+from .stopping import Stopping
 
-_FULL = "asha.max_t"
-"""The rule that ends a trial which has trained as long as any may: it is complete, not cut short."""
+_TYPES = ("auto", "promotion", "stopping")
 
 
 @final
-class AsyncHyperBandScheduler(Scheduler):
-    """ASHA, stopping variant: compares trials at geometrically spaced levels of training and stops all but the best of each.
+class AsyncHyperBandScheduler(HalvingScheduler):
+    """ASHA: compares trials at geometrically spaced levels of training, and lets only the best of each level go on.
 
-    Each trial is judged once at each level it reaches, against all that reached the level before it, its own value included: it goes on
-    while it is among the best ``ceil(n / reduction_factor)`` of the `n` values there (`rungs` says how ties and NaN count). Nobody
-    ever waits for anybody: a trial is answered at once, and needs no checkpoint.
+    **Type "stopping".** Each trial is judged once at each level it reaches, against all that reached the level before it, its own value
+    included: it goes on while it is among the best ``ceil(n / reduction_factor)`` of the `n` values there, and is stopped otherwise
+    (`rungs` says how ties and NaN count). Nobody ever waits for anybody: a trial is answered at once, and needs no checkpoint.
+
+    **Type "promotion".** Each trial pauses at each level it reaches, with its checkpoint. When a slot is free, the best paused trial among
+    the best ``floor(n / reduction_factor)`` of a level goes on to the next one, the highest level that has one first; where no level has
+    one, a new trial starts (`promotion` says how ties and NaN count). So a first verdict can be revised when more trials have come, and a
+    bad trial never trains on since it was early; but trials have to save and load. A paused trial that can never be among the best of its
+    level, whatever the trials to come will report, is stopped at once, so that its checkpoint can be deleted; that takes an experiment
+    whose number of trials is known. The best one of a level always keeps its checkpoint.
+
+    **How a promotion ends.** When no trial comes any more, nothing runs and nobody may be promoted, all that are paused are stopped. If
+    until then no trial has reached `max_t`, or an end of its own, above the best one of the highest level that has a paused one, that is
+    promoted first, as often as it takes: so two trials with a factor of three yield one full training, too. Where the search does not
+    end but waits for a trial to end, as with a limit on how many are unfinished, the last one of the lowest level is stopped to make room.
+
+    **Type "auto"** is "promotion" if trials can be saved when asked, or the first trial that reaches a level has a checkpoint by
+    then, and "stopping" otherwise; `remarks` say so.
 
     **When trials report rarely.** A result is judged at the highest level at or below its ``time_attr``, if the trial has not been judged
     at that level or above. Levels that it jumped over are skipped for good: a later value never gets onto a lower rung, where it would
@@ -32,7 +47,7 @@ class AsyncHyperBandScheduler(Scheduler):
     **When something is missing.** A result without ``time_attr``, or before `max_t` without the metric, decides nothing; `debug_string`
     tells which was missing. A metric that is there but None, NaN or infinite, in whatever direction, counts as worst.
 
-    **Repeated results**, after a crash or a restore, are not judged again; a trial that was told to stop is told so again.
+    **Repeated results**, after a crash or a restore, are not recorded again; a trial that was told to stop or to pause is told so again.
 
     Args:
         time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t` and `grace_period` are in its units.
@@ -45,7 +60,12 @@ class AsyncHyperBandScheduler(Scheduler):
             number `b`, so that its trials get a longer grace period. Each trial is drawn into a bracket with the probabilities that
             HyperBand's bracket sizes stand in, by the experiment's seed and the trial's name alone.
         stop_last_trials: Whether to stop trials at `max_t`; False lets those that got there train on.
-        type: ``"stopping"``, the only one.
+        type: ``"auto"``, ``"promotion"`` or ``"stopping"``.
+        num_threshold_candidates: How many of the first trials are known to be good, e.g. from earlier tasks (RUSH). At each level the best
+            value that one of them had there is a bar: a trial that is not known and worse than it goes no further.
+        cost_attr: Which entry of a result tells what the trial has cost so far, e.g. ``"time_total_s"``; only with ``type="promotion"``.
+            Then of each level as many of the best may be promoted as have cost together at most ``1 / reduction_factor`` of what all that
+            got there have cost, so that slow trials take no more than their share. A result without it decides nothing before `max_t`.
 
     Attributes:
         levels: Where trials are compared, in units of `time_attr`, ascending; the last one is `max_t`, where they end.
@@ -61,16 +81,20 @@ class AsyncHyperBandScheduler(Scheduler):
 
     Reference:
         Li, Jamieson, Rostamizadeh, Gonina, Ben-tzur, Hardt, Recht, Talwalkar. A System for Massively Parallel Hyperparameter Tuning.
-        MLSys 2020, arXiv 1810.05934. Brackets: Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar. Hyperband: A Novel Bandit-Based
-        Approach to Hyperparameter Optimization. JMLR 2018, arXiv 1603.06560.
+        MLSys 2020, arXiv 1810.05934, algorithm 2. Brackets: Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar. Hyperband: A Novel
+        Bandit-Based Approach to Hyperparameter Optimization. JMLR 2018, arXiv 1603.06560. Known good trials: see `rush`.
 
     Departures:
-        From the paper, as Ray Tune: trials are stopped at a level rather than paused and promoted from it later. From Ray Tune: no level is
-        lost to rounding, and `max_t` is one; a trial is ranked with its own value, ties included, instead of against an interpolated
-        percentile of earlier ones; late values do not fill lower levels; NaN does not survive; brackets follow HyperBand's sizes and
-        the seed; the value at a trial's end is not recorded once more; what was recorded survives a restore; a missing metric or mode is
-        refused before the first trial.
+        From the paper: with "stopping", as Ray Tune, trials are stopped at a level rather than paused; with "promotion" a short experiment
+        promotes its best trial to `max_t` in the end, trials that cannot be promoted are stopped early, and a free slot goes to the
+        highest level of all brackets instead of one drawn bracket. From Ray Tune, which never promotes: no level is lost to rounding, and
+        `max_t` is one; a trial is ranked with its own value, ties included, instead of against an interpolated percentile of earlier
+        ones; late values do not fill lower levels; NaN does not survive; brackets follow HyperBand's sizes and the seed; the value at a
+        trial's end is not recorded once more; what was recorded survives a restore; a missing metric or mode is refused before the
+        first trial.
     """
+
+    prefix = "asha"
 
     def __init__(  # noqa: PLR0917  (positions are given, too)
         self,
@@ -82,229 +106,95 @@ class AsyncHyperBandScheduler(Scheduler):
         reduction_factor: Number = 4,
         brackets: int = 1,
         stop_last_trials: bool = True,
-        type: str = "stopping",  # noqa: A002  (the name under which its peers know it)
+        type: str = "auto",  # noqa: A002  (the name under which its peers know it)
+        num_threshold_candidates: int = 0,
+        cost_attr: str | None = None,
     ) -> None:
-        max_t = _plain("max_t", max_t)
-        grace_period = _plain("grace_period", grace_period)
-        reduction_factor = _plain("reduction_factor", reduction_factor)
-        _check_ranges(max_t, grace_period, reduction_factor)
-        _check_names(time_attr, metric, mode, type)
-        self.levels = rung_levels(grace_period, max_t, reduction_factor)
-        _check_brackets(brackets, self.levels)
-        self.metric = metric
-        self.mode = mode
-        self._time_attr = time_attr
-        self._max_t = max_t
-        self._reduction_factor = reduction_factor
-        self._bracket_sizes = bracket_sizes(self.levels, brackets)
-        self._stop_last_trials = stop_last_trials
-        self._seed = 0
-        self._brackets: tuple[Rungs, ...] = ()
-        self._verdicts: dict[str, Reason] = {}
-        self._num_stopped = 0
-        self._without_number: set[str] = set()
+        super().__init__(
+            time_attr=time_attr,
+            metric=metric,
+            mode=mode,
+            max_t=max_t,
+            grace_period=grace_period,
+            reduction_factor=reduction_factor,
+            brackets=brackets,
+        )
+        _check_type(type, cost_attr)
+        check_count("num_threshold_candidates", num_threshold_candidates, "so many of the first trials are known to be good")
+        self._type = type
+        self._num_threshold_candidates = num_threshold_candidates
+        self._cost_attr = cost_attr
+        self._plan = Plan(self.prefix, self.levels, self._reduction_factor, brackets, stop_last_trials, cost_attr is not None)
+        self._known_good = KnownGood(num_threshold_candidates)
+        self._chosen: str | None = None if type == "auto" else type
+        # Undecided, trials are only counted, and a promoter counts them.
+        self._current = self._make_rule(self._chosen or "promotion")
 
-    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take over the experiment's metric, mode and seed.
+    @property
+    def _rule(self) -> RungRule:
+        return self._current
 
-        Raises:
-            ValueError: If neither the scheduler nor the experiment names a metric and a mode.
-        """
-        if not super().set_search_properties(metric, mode, **spec):
-            return False
-        self.check_ready()
-        self._seed = int(spec.get("seed") or 0)
-        return True
+    def _make_rule(self, chosen: str) -> RungRule:
+        make = Stopping if chosen == "stopping" else Promoter
+        return make(self._plan, self._direction, self._known_good)
 
-    def check_ready(self) -> None:
-        """Refuse to work without a direction.
+    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
+        bracket = self._bracket_of(trial.trial_id)
+        is_at_level = time >= self.levels[bracket]
+        if is_at_level and self._chosen is None:
+            self._choose(trial)
+        value = self._readings.finite(result, str(self.metric)) if is_at_level else None
+        cost = 0.0 if self._cost_attr is None else self._readings.amount(result, self._cost_attr)
+        return Report(trial.trial_id, bracket, time, None if cost is None else value, cost or 0.0)
 
-        Raises:
-            ValueError: If metric or mode is not known yet.
-        """
-        name = type(self).__name__
-        if not self.metric:
-            raise ValueError(f"metric must be the name of a metric, got {self.metric!r}; give it to TuneConfig or to {name}")
-        if self.mode not in MODES:
-            raise ValueError(f"mode must be 'min' or 'max', got {self.mode!r}; give it to TuneConfig or to {name}")
-
-    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
-        """Stop the trial where it is not good enough for its age, or has reached `max_t`."""
-        reason = self._verdicts.get(trial.trial_id) or self._judge(trial.trial_id, result)
-        if reason is None:
-            return ()
-        self._verdicts[trial.trial_id] = reason
-        return (Stop(trial.trial_id, reason, is_complete=reason.rule == _FULL),)
-
-    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
-        """Forget the verdict; what the trial has recorded stays for the others to be compared with."""
-        self._verdicts.pop(trial.trial_id, None)
-        return ()
-
-    def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
-        """Forget the verdict; what the trial has recorded stays for the others to be compared with."""
-        self._verdicts.pop(trial.trial_id, None)
-        return ()
-
-    def _judge(self, trial_id: str, result: Mapping[str, Any]) -> Reason | None:
-        time = self._number(result, self._time_attr)
-        if time is None or math.isnan(time):
-            self._without_number.add(self._time_attr)
-            return None
-        bracket = self._bracket_of(trial_id)
-        standing = self._record(trial_id, bracket, time, result)
-        numbers = {**_numbers_of(standing), "time": _strict(time), "bracket": bracket}
-        if time >= self._max_t:
-            return self._stop(_FULL, {**numbers, "max_t": self._max_t}) if self._stop_last_trials else None
-        if standing is None or standing.survives:
-            return None
-        return self._stop("asha.rung", numbers)
-
-    def _stop(self, rule: str, numbers: Mapping[str, Number | str]) -> Reason:
-        self._num_stopped += 1
-        return Reason(rule, numbers)
-
-    def _record(self, trial_id: str, bracket: int, time: float, result: Mapping[str, Any]) -> Standing | None:
-        rungs = self._rungs_of(bracket)
-        level = rungs.reached(time)
-        if level is None:
-            return None
-        value = self._number(result, str(self.metric))
-        return None if value is None else rungs.record(trial_id, level, value if math.isfinite(value) else math.nan)
-
-    def _number(self, result: Mapping[str, Any], name: str) -> float | None:
-        """Return the entry as a float, NaN for None; None where it is missing or no number, which is remembered."""
-        value = _as_float(result.get(name, ""))
-        if value is None:
-            self._without_number.add(name)
-        return value
-
-    def _rungs_of(self, bracket: int) -> Rungs:
-        if not self._brackets:
-            self.check_ready()
-            starts = range(len(self._bracket_sizes))
-            self._brackets = tuple(Rungs(self.levels[start:], self._reduction_factor, str(self.mode)) for start in starts)
-        return self._brackets[bracket]
-
-    def _bracket_of(self, trial_id: str) -> int:
-        """Return the trial's bracket: a function of seed and name, so that there is nothing to keep and order does not matter."""
-        if len(self._bracket_sizes) == 1:
-            return 0
-        chance = Random(f"{self._seed}/{trial_id}")  # noqa: S311  (not a secret)
-        return chance.choices(range(len(self._bracket_sizes)), self._bracket_sizes)[0]
+    def _choose(self, trial: TrialView) -> None:
+        can_pause = self.experiment.can_save_on_demand or trial.has_checkpoint
+        self._chosen = "promotion" if can_pause else "stopping"
+        if not can_pause:
+            self._current = self._make_rule("stopping")
+        self.remarks = [*self.remarks, _PROMOTES if can_pause else _STOPS]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was recorded and decided, as JSON values."""
-        return {
-            "settings": self._settings(),
-            "seed": self._seed,
-            "brackets": [rungs.state_dict() for rungs in self._brackets],
-            "verdicts": {name: {"rule": why.rule, "numbers": dict(why.numbers)} for name, why in self._verdicts.items()},
-            "num_stopped": self._num_stopped,
-            "without_number": sorted(self._without_number),
-        }
+        return {**super().state_dict(), "chosen": self._chosen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a scheduler with other levels, or another metric or mode: what was recorded would not compare.
+            ValueError: If it comes from a scheduler with other arguments: what was recorded would not compare.
         """
-        if state["settings"] != self._settings():
-            raise ValueError(
-                f"state must come from a scheduler with {self._settings()}, got {state['settings']}; construct it with the same arguments"
-            )
-        self._seed = state["seed"]
-        for bracket, saved in enumerate(state["brackets"]):
-            self._rungs_of(bracket).load_state_dict(saved)
-        self._verdicts = {name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()}
-        self._num_stopped = state["num_stopped"]
-        self._without_number = set(state["without_number"])
+        if state["settings"] == self._settings():
+            self._chosen = state["chosen"]
+            self._current = self._make_rule(self._chosen or "promotion")
+        super().load_state_dict(state)
 
     def _settings(self) -> dict[str, Any]:
         return {
-            "metric": self.metric,
-            "mode": self.mode,
-            "time_attr": self._time_attr,
-            "levels": list(self.levels),
-            "reduction_factor": self._reduction_factor,
-            "brackets": len(self._bracket_sizes),
+            **super()._settings(),
+            "type": self._type,
+            "num_threshold_candidates": self._num_threshold_candidates,
+            "cost_attr": self._cost_attr,
         }
-
-    def debug_string(self) -> str:
-        """Return how many trials it stopped, what stands on each rung, and which entries results lacked."""
-        parts = [f"{type(self).__name__}: {self._num_stopped} stopped"]
-        parts += [f"bracket {index}: {' | '.join(map(str, rungs))}" for index, rungs in enumerate(self._brackets)]
-        parts += [f"results without a number under {name!r}" for name in sorted(self._without_number)]
-        return "; ".join(parts)
 
 
 ASHAScheduler = AsyncHyperBandScheduler
 """The short name of the same scheduler."""
 
-
-def _as_float(value: Any) -> float | None:
-    if value is None:
-        return math.nan
-    if not isinstance(value, Real):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
+_PROMOTES = (
+    "ASHA pauses trials at its levels and promotes the best of them later, since trials save checkpoints; "
+    "ASHAScheduler(type='stopping') stops them instead, and never waits."
+)
+_STOPS = (
+    "ASHA stops trials at its levels for good, since they save no checkpoints to go on from; "
+    "with checkpoints it pauses them and promotes the best later."
+)
 
 
-def _numbers_of(standing: Standing | None) -> dict[str, Number | str]:
-    if standing is None:
-        return {}
-    return {
-        "rung": standing.level,
-        "value": _strict(standing.value),
-        "cutoff": _strict(standing.cutoff),
-        "rank": standing.rank,
-        "num_recorded": standing.num_recorded,
-        "num_kept": standing.num_kept,
-    }
-
-
-def _strict(value: float) -> float | str:
-    """Return what JSON has no number for as its name; that also lets equal reasons be equal, which NaN does not."""
-    return value if math.isfinite(value) else str(value)
-
-
-def _plain(name: str, value: Any) -> Number:
-    """Return an argument as a number that JSON knows; numpy's are turned into Python's."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    return int(value) if isinstance(value, Integral) else float(value)
-
-
-def _check_ranges(max_t: Number, grace_period: Number, reduction_factor: Number) -> None:
-    if not 1 <= max_t < math.inf:
-        raise ValueError(f"max_t must be at least 1 and finite, got {max_t}; it is counted in time_attr units")
-    if not 1 <= grace_period <= max_t:
-        raise ValueError(f"grace_period must be between 1 and max_t={max_t}, got {grace_period}; it is counted in time_attr units")
-    if not 1 < reduction_factor < math.inf:
-        raise ValueError(f"reduction_factor must be more than 1 and finite, got {reduction_factor}; one trial in so many survives a level")
-
-
-def _check_names(time_attr: str, metric: str | None, mode: str | None, kind: str) -> None:
-    if not isinstance(time_attr, str) or not time_attr:
-        raise ValueError(f"time_attr must be the name of an entry of each result, got {time_attr!r}; 'training_iteration' always is")
-    if metric is not None and (not isinstance(metric, str) or not metric):
-        raise ValueError(f"metric must be a name or None, got {metric!r}; None takes the one of TuneConfig")
-    if mode is not None and mode not in MODES:
-        raise ValueError(f"mode must be 'min', 'max' or None, got {mode!r}; None takes the one of TuneConfig")
-    if kind == "promotion":
-        raise ValueError(
-            "type must be 'stopping', got 'promotion'; pausing trials at a level and promoting them later is not available yet"
-        )
-    if kind != "stopping":
-        raise ValueError(f"type must be 'stopping', got {kind!r}")
-
-
-def _check_brackets(brackets: int, levels: Sequence[Number]) -> None:
-    if not isinstance(brackets, int) or isinstance(brackets, bool):
-        raise TypeError(f"brackets must be a whole number, got {brackets!r}")
-    if not 1 <= brackets <= len(levels):
-        raise ValueError(f"brackets must be between 1 and the number of levels {len(levels)}, got {brackets}; the levels are {levels}")
+def _check_type(kind: str, cost_attr: str | None) -> None:
+    if kind not in _TYPES:
+        raise ValueError(f"type must be 'auto', 'promotion' or 'stopping', got {kind!r}; 'auto' promotes where trials save checkpoints")
+    if cost_attr is not None:
+        check_entry("cost_attr", cost_attr, "None lets cost not count")
+        if kind != "promotion":
+            raise ValueError(f"cost_attr must be None with type={kind!r}, got {cost_attr!r}; only type='promotion' counts cost")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Number = int | float
 """What a reason may count with."""
@@ -51,7 +52,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Save the trial, end its worker, and keep the trial for a later `Resume`."""
+    """Save the trial, end its worker, and keep the trial for a later `Resume`.
+
+    A trial that cannot be saved when asked, since its training code reports checkpoints by itself, is paused at the first result with
+    which, or before which, it has reported one.
+    """
 
     trial_id: str
     reason: Reason
@@ -73,4 +78,43 @@ class Save:
     reason: Reason
 
 
-Decision = Stop | Pause | Resume | Save
+@dataclass(frozen=True, slots=True)
+class Exploit:
+    """Let the trial go on from a checkpoint of another trial, with another configuration.
+
+    The trial need not be saved for that. Where it is RUNNING its worker leaves at its next word, and the trial lies PAUSED until a
+    `Resume`, which may be given together with this decision: then it goes on at once, in the same process where the trainable can be
+    reset. Where it is PAUSED it stays so. From now on no retention deletes the donor's checkpoint before the trial has one of its own.
+
+    Attributes:
+        trial_id: The trial.
+        donor_id: Whose checkpoint it takes.
+        config: The hyperparameters with which it goes on.
+        reason: Why.
+        checkpoint: Index of the donor's checkpoint; None for its latest. A donor that has none, or one that was told to `Save` and has not
+            done so yet, is waited for: then it is the one that comes. If the donor ends without one, the trial goes on as it was.
+    """
+
+    trial_id: str
+    donor_id: str
+    config: Mapping[str, Any]
+    reason: Reason
+    checkpoint: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Let the trial go on with other resources: it is saved, and started again from there as soon as what it asks for is free.
+
+    Attributes:
+        trial_id: The trial.
+        resources: What it will occupy, e.g. ``{"cpu": 2.0}``.
+        reason: Why.
+    """
+
+    trial_id: str
+    resources: Mapping[str, float]
+    reason: Reason
+
+
+Decision = Stop | Pause | Resume | Save | Exploit | Resize

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol, final
 
 from searchers.declaration import Declared
 
@@ -29,8 +30,55 @@ class TrialView(Protocol):
         """``PENDING``, ``RUNNING``, ``PAUSED``, ``TERMINATED`` or ``ERROR``."""
 
     @property
+    def resources(self) -> Mapping[str, float]:
+        """What the trial occupies while it runs, e.g. ``{"cpu": 1.0}``; not to be modified."""
+
+    @property
     def has_checkpoint(self) -> bool:
         """Whether the trial has a committed checkpoint to continue from."""
+
+    @property
+    def checkpoint_index(self) -> int | None:
+        """Which of its checkpoints is the latest, counted from 0 in the order in which it saved them; None without one."""
+
+    @property
+    def checkpoint_iteration(self) -> int | None:
+        """``training_iteration`` of its latest checkpoint; None without one."""
+
+
+class ExperimentView(Protocol):
+    """What a scheduler may see of the experiment; it changes between callbacks, and is not to be modified."""
+
+    @property
+    def trials(self) -> Mapping[str, TrialView]:
+        """All trials so far by name, in the order in which they were added."""
+
+    @property
+    def max_trials(self) -> int | None:
+        """How many trials there will be at most, those that are there included; None where nobody can tell."""
+
+    @property
+    def no_more_trials(self) -> bool:
+        """Whether no further trial comes before one of those that are there goes on: the search is over, or waits for results."""
+
+    @property
+    def can_save_on_demand(self) -> bool:
+        """Whether trials save when they are asked to; else their training code reports checkpoints by itself, or none."""
+
+    @property
+    def resources(self) -> Mapping[str, float]:
+        """All that trials can occupy together, e.g. ``{"cpu": 8.0}``."""
+
+
+@final
+class NoExperiment:
+    """What a scheduler sees before it has an experiment."""
+
+    trials: Mapping[str, TrialView] = MappingProxyType({})
+    max_trials: int | None = None
+    no_more_trials: bool = True
+    can_save_on_demand: bool = False
+    resources: Mapping[str, float] = MappingProxyType({})
 
 
 class Scheduler(Declared, ABC):
@@ -39,11 +87,20 @@ class Scheduler(Declared, ABC):
     A scheduler never holds the engine: it is told facts and returns decisions, and one callback may decide about several trials.
     It reads no clock and draws chance only from the seed it is given, so the same facts in the same order give the same decisions.
     Callbacks arrive in this order for each trial: `on_trial_add` once, then `on_trial_result` for each result, then exactly one of
-    `on_trial_complete` and `on_trial_error`. A trial that crashes and is tried again may repeat results it has already reported.
+    `on_trial_complete` and `on_trial_error`. A trial that crashes and is tried again may repeat results it has already reported; one that
+    is interrupted together with the whole experiment is not over, and goes on reporting when that is restored.
+
+    Attributes:
+        metric: Flattened name of what is optimised; None as long as nobody has named it.
+        mode: ``"min"`` or ``"max"``: its direction.
+        experiment: What can be seen of the experiment; the engine sets it before the first trial is added.
+        remarks: Sentences for the user. The engine shows each once, and empties the list; append to a list of your own making.
     """
 
     metric: str | None = None
     mode: str | None = None
+    experiment: ExperimentView = NoExperiment()
+    remarks: Sequence[str] = ()
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Take over the experiment's metric, mode and seed, before the first trial is added.
@@ -89,8 +146,9 @@ class Scheduler(Declared, ABC):
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
         """Say what to do with paused trials when nothing else is ready to run.
 
-        Called only while trials are PAUSED, no trial is pending and a slot is free. It must end: when nothing can be resumed any
-        more, what is still paused has to be stopped, or the engine stops it with the reason ``"idle"``.
+        Called while trials are PAUSED, no trial is pending and a slot is free, before the searcher is asked for another trial. It must
+        end: once ``experiment.no_more_trials`` holds and nothing can be resumed any more, what is still paused has to be stopped, or the
+        engine stops it with the reason ``"idle"``.
 
         Args:
             trials: The paused trials, in the order they were paused.

@@ -29,6 +29,7 @@ class Assigner:
         trial_dir = layout.trial_directory(self._directory, command.trial_id)
         make_own_folder(trial_dir)
         checkpoint = command.checkpoint
+        source_dir = layout.trial_directory(self._directory, command.source_id or command.trial_id)
         return Assignment(
             trial_id=command.trial_id,
             attempt=command.attempt,
@@ -38,7 +39,7 @@ class Assigner:
             experiment_tag=command.experiment_tag,
             resources=command.resources,
             gpu_ids=command.gpu_ids,
-            checkpoint_dir=os.fspath(trial_dir / checkpoint.directory) if checkpoint else None,
+            checkpoint_dir=os.fspath(source_dir / checkpoint.directory) if checkpoint else None,
             iteration=checkpoint.iteration if checkpoint else 0,
             time_total_s=checkpoint.time_total_s if checkpoint else 0.0,
             counters=checkpoint.counters if checkpoint else {},

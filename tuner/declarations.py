@@ -67,8 +67,8 @@ class Absent:
 @functools.cache
 def known_classes() -> Mapping[str, type]:
     """Return the classes whose objects are constructed anew, by name: the public ones of this product that can be constructed."""
-    faces = {schedulers: Scheduler, searchers: Searcher, stoppers: Stopper}
-    found = [getattr(face, name) for face, base in faces.items() for name in _public(face, base)]
+    faces = ((schedulers, Scheduler), (schedulers, schedulers.ResourceAllocation), (searchers, Searcher), (stoppers, Stopper))
+    found = [getattr(face, name) for face, base in faces for name in _public(face, base)]
     return {kind.__name__: kind for kind in (*found, *_DOMAINS, Secret, *_CONFIGS)}
 
 

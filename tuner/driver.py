@@ -155,6 +155,8 @@ class Driver:
     def _take(self, outcome: Outcome) -> None:
         self._commands.extend(outcome.commands)
         self._notices.extend(outcome.notices)
+        for remark in outcome.remarks:
+            self._observers.remark(remark)
 
     def _tell(self) -> None:
         notices, self._notices = self._notices, []
@@ -178,9 +180,10 @@ class Driver:
 
     def _has_lost(self, checkpoint: CheckpointRecord, start: StartWorker) -> bool:
         """Where the checkpoint to start from is damaged, let the trial be started again from the one before it."""
-        why = self._find_damage(start.trial_id, checkpoint) if self._find_damage else ""
+        owner_id = start.source_id or start.trial_id
+        why = self._find_damage(owner_id, checkpoint) if self._find_damage else ""
         if why:
-            lost = CheckpointLost(start.trial_id, checkpoint.index, why)
+            lost = CheckpointLost(owner_id, checkpoint.index, why)
             self._answers += [lost, WorkerExited(start.trial_id, start.attempt, WorkerOutcome.LOST, Failure("CheckpointLost", why))]
         return bool(why)
 

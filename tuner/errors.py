@@ -27,6 +27,10 @@ class InvalidDecision(TunerError):
     """A scheduler returned what is no decision, or decided about a trial that does not exist."""
 
 
+class CannotPause(TunerError):
+    """The scheduler pauses trials, but the training code reports no checkpoint to continue from."""
+
+
 class TrialFailed(TunerError):
     """A trial failed and ``fail_fast="raise"`` asked for it to be raised."""
 

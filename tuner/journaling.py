@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import final
 
 from tuner.core.counsel import Advice
-from tuner.core.events import Event, StopRequested, TrialSuggested, TurnEnded
+from tuner.core.events import Event, StopRequested, TurnEnded
 from tuner.storage import records
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
@@ -61,8 +60,8 @@ class JournalLog:
                 self._routine_end_s = at_s
             return
         started_s = time.perf_counter()
-        if self._configs and isinstance(event, TrialSuggested):
-            event = replace(event, config=self._configs.encode(event.config))
+        if self._configs:
+            event, advice = records.with_configs(event, advice, self._configs.encode)
         body = records.encode(event, at_s, advice)
         if self._routine_end_s is not None:
             body[records.ROUTINE_END] = self._routine_end_s

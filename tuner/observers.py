@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -15,6 +15,7 @@ from tuner.core.commands import (
     ResultRecorded,
     TrialAdded,
     TrialEnded,
+    TrialGrafted,
     TrialPaused,
     TrialSilent,
     TrialStarted,
@@ -39,6 +40,7 @@ class Observers:
         experiment_path: The experiment's directory, in which trials have theirs.
         metric: The metric to optimise, by its flattened name; a result without it is reported once.
         score_attribute: The metric by which checkpoints are ranked; a checkpoint without it is reported once.
+        say: Shows the user a sentence; None for nobody to show it to.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Observers:
         metric: str | None,
         *,
         score_attribute: str | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         self._proposer = proposer
         self._callbacks = callbacks
@@ -57,6 +60,7 @@ class Observers:
         self._experiment_path = experiment_path
         self._metric = metric
         self._score_attribute = score_attribute
+        self._say = say
         self.turn = 0
 
     def begin_experiment(self, **info: Any) -> None:
@@ -78,6 +82,12 @@ class Observers:
         """Tell that the experiment is over."""
         self._callbacks.call("on_experiment_end", trials=self._trials)
 
+    def remark(self, text: str) -> None:
+        """Pass on what the scheduler wants the user to know."""
+        _log.info("%s", text)
+        if self._say:
+            self._say(text)
+
     def tell(self, notice: Notice) -> bool:
         """Tell everybody; return whether a callback wants a checkpoint of the trial at its result."""
         if isinstance(notice, TrialAdded):
@@ -90,12 +100,12 @@ class Observers:
         self._tell_callbacks(notice, info)
         return False
 
-    def _tell_callbacks(self, notice: Notice, info: Mapping[str, Any]) -> None:
+    def _tell_callbacks(self, notice: Notice, info: Mapping[str, Any]) -> None:  # noqa: C901  (one case for each notice)
         call = self._callbacks.call
         match notice:
             case TrialStarted(trial):
                 call("on_trial_start", **info)
-                if trial.has_checkpoint:
+                if trial.source:
                     call("on_trial_restore", **info)
             case CheckpointRecorded(trial, checkpoint):
                 self._look_for_score(trial, checkpoint)
@@ -111,6 +121,8 @@ class Observers:
                 call("on_trial_error", **info)
             case TrialEnded():
                 call("on_trial_complete", **info)
+            case TrialGrafted(trial, graft):
+                call("on_trial_exploit", graft=graft, **info)
             case TrialAdded() | TrialPaused() | ResultRecorded():
                 pass
             case _:

@@ -9,7 +9,7 @@ from typing import Any
 from searchers.searcher import Searcher
 from searchers.space import SearchSpace, constants, experiment_tag, merge
 from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded
-from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested
+from tuner.core.events import SKIPPED, SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
 from tuner.core.trial import Ending, Failure, Trial
 from tuner.storage import strict_json
@@ -111,6 +111,8 @@ class Proposer:
         match notice:
             case ResultRecorded(trial, _, flat):
                 self._searcher.on_trial_result(trial.trial_id, flat)
+            case TrialEnded(trial) if trial.ending is Ending.INTERRUPTED and not _is_given_up(trial):
+                pass  # together with all others; it goes on when the experiment is restored
             case TrialEnded(trial):
                 self._searcher.on_trial_complete(trial.trial_id, _last_flat(trial), stopped=trial.ending is not Ending.COMPLETED)
             case AttemptFailed(trial, _, False):
@@ -136,6 +138,10 @@ class Proposer:
             return TrialSuggested(trial_id, config, dict(self._request_for(config)), tag)
         except Exception as error:  # noqa: BLE001  (the user's resource function; one trial's trouble must not end the others)
             return TrialSuggested(trial_id, config, {}, tag, Failure(type(error).__name__, f"its resource request raised: {error}"))
+
+
+def _is_given_up(trial: Trial) -> bool:
+    return trial.reason is not None and trial.reason.rule == SKIPPED
 
 
 def _last_flat(trial: Trial) -> Mapping[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.core.commands import Notice, TrialAdded
@@ -74,27 +74,28 @@ def replay(
         if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
             experiment.handle(TurnEnded(), routine_end_s, ())
         event, elapsed_s, advice = _decoded(body, directory)
-        if configs and isinstance(event, TrialSuggested):
-            event = replace(event, config=configs.decode(event.config))
+        if configs:
+            event, advice = records.with_configs(event, advice, configs.decode)
+        is_answer = isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded)
         if isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded):
             event = proposer.relive(event)
-        else:
-            # What followed from one answer must not be heard before the others are given: they were asked for together.
-            _tell(proposer, untold)
-            untold = []
         outcome = experiment.handle(event, elapsed_s, advice)
         for notice in outcome.notices:
             if isinstance(notice, TrialAdded):
                 notice.trial.local_path = str(trial_directory(directory, notice.trial.trial_id))
             heard_of_s[notice.trial.trial_id] = elapsed_s
         untold += outcome.notices
+        if not is_answer:
+            # What followed from one answer must not be heard before the others are given: they were asked for together.
+            _tell(proposer, untold)
+            untold = []
     _tell(proposer, untold)
     _say_what_has_changed(experiment, proposer)
     recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - _RECENT_S]
     return Replayed(elapsed_s, recent)
 
 
-def _decoded(body: records.Body, directory: Path) -> tuple[Event, float, tuple[Advice, ...]]:
+def _decoded(body: records.Body, directory: Path) -> tuple[Event, float, Sequence[Advice]]:
     try:
         return records.decode(body)
     except StorageError as cause:

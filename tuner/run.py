@@ -11,18 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.analysis.persistence import Persistence
-from tuner.analysis.rows import JournalRows, superseded_attempts
+from tuner.analysis.rows import JournalRows, histories_of
 from tuner.core.events import StopRequested
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
+from tuner.errors import CannotPause
 from tuner.execution import leftovers
 from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.processes import ProcessExecutor
 from tuner.execution.shipping import check_secrets
-from tuner.loggers import Callback, Console, ErrorLog, TrialFileLogger, default_loggers
+from tuner.loggers import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import opening
 from tuner.storage.cleaner import CheckpointCleaner
@@ -110,6 +111,7 @@ class Run:
         self._resumption = resumption
         self._objects = ObjectStore(directory, sync=plan.run.durability != "process")
         self._callbacks = _callbacks(plan)
+        self._policies = PolicyLog()
         self._began_s = 0.0
 
     def execute(self) -> Finished:
@@ -168,13 +170,16 @@ class Run:
         insistence = Insistence(plan.run.storage_retry_s)
         log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence)
         console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
-        callbacks = CallbackList([*self._callbacks, ErrorLog(), console])
+        own = [self._policies] if getattr(plan.scheduler, "log_config", False) else []
+        callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
         callbacks.set_state(stage.rebuilt.callbacks)
         accountant.add_source(_costs_of(callbacks, self._callbacks))
         accountant.add_source(lambda: Costs(thread_s=stage.cleaner.thread_cpu_s))
         snapshots = Snapshots(directory, plan, stage.rebuilt.state, callbacks, log, accountant)
         score = settings.checkpoints.retention.score_attribute
-        observers = Observers(proposer, callbacks, experiment.trials, directory, settings.metric, score_attribute=score)
+        observers = Observers(
+            proposer, callbacks, experiment.trials, directory, settings.metric, score_attribute=score, say=console.print_notice
+        )
         driver = Driver(
             experiment,
             stage.executor,
@@ -214,6 +219,8 @@ class Run:
             rule = experiment.stop_reason.rule if experiment.stop_reason else ""
             if cause := cause_of_interruption(rule):
                 console.print_notice(f"interrupted by {cause}; continue with\n    {restore_line(directory, plan)}")
+        if experiment.misuse:
+            raise CannotPause(f"{experiment.misuse}; when this is mended, continue with\n    {restore_line(directory, plan)}")
         account = accountant.report()
         _log.info("%s", account)
         return Finished(directory, experiment.trials, exit_code(rule, interrupts.received), account)
@@ -231,7 +238,8 @@ class Run:
         if self._resumption:
             for change in self._resumption.changes:
                 _log.warning("declared otherwise than when the experiment was last run: %s", change)
-            rows = JournalRows(self._directory, superseded_attempts(trials))
+            rows = JournalRows(self._directory, histories_of(trials))
+            self._policies.mend(self._directory, trials)
             mend_logs(self._callbacks, trials, rows, stage.rebuilt.past.recent)
 
 

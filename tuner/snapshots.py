@@ -83,7 +83,7 @@ class State:
 
     def words_for(self, trial: Trial) -> str:
         """Return all that is known about a trial as JSON text."""
-        return strict_json.dumps({**trial_fields(trial), "config": self.configs.encode(trial.config)}, strict_json.opaque)
+        return strict_json.dumps(trial_fields(trial, self.configs.encode), strict_json.opaque)
 
     def trial_from(self, fields: Mapping[str, Any]) -> Trial:
         """Return the trial that was put into words.
@@ -91,10 +91,10 @@ class State:
         Raises:
             ValueError: If its configuration holds objects that are found nowhere in the search space.
         """
-        config = self.configs.decode(fields["config"])
-        if objects := missing(config):
-            raise ValueError(f"the configuration of {fields['id']} holds {objects}")
-        return trial_from({**fields, "config": config})
+        trial = trial_from(fields, self.configs.decode)
+        if objects := missing(trial.config):
+            raise ValueError(f"the configuration of {trial.trial_id} holds {objects}")
+        return trial
 
 
 @final

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.rows import JournalRows, superseded_attempts
+from tuner.analysis.rows import JournalRows, histories_of
 from tuner.core.trial import Status
 from tuner.errors import StorageError, TrialFailed
 from tuner.execution.trainable import is_class_trainable
@@ -266,7 +266,7 @@ def _grid(plan: Plan, finished: Finished) -> ResultGrid:
     return ResultGrid(
         finished.trials,
         os.fspath(finished.directory),
-        JournalRows(finished.directory, superseded_attempts(finished.trials)),
+        JournalRows(finished.directory, histories_of(finished.trials)),
         plan.metric,
         mode,
         retention=retention,

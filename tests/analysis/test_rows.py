@@ -11,36 +11,48 @@ def rows(*iterations, attempt=1):
     return [{"training_iteration": iteration, "attempt": attempt} for iteration in iterations]
 
 
+def counted(reported):
+    """Return the results of a trial that has never gone on from another one's checkpoint."""
+    return current((0, row) for row in reported)
+
+
 def test_results_come_in_the_order_of_their_iteration():
-    assert current(rows(1, 2, 3)) == rows(1, 2, 3)
+    assert counted(rows(1, 2, 3)) == rows(1, 2, 3)
 
 
 def test_what_a_retry_reports_again_supersedes_the_earlier_rows():
     # Saved at 2, crashed after 4, went on at 3.
-    assert current(rows(1, 2, 3, 4) + rows(3, 4, 5, attempt=2)) == rows(1, 2) + rows(3, 4, 5, attempt=2)
+    assert counted(rows(1, 2, 3, 4) + rows(3, 4, 5, attempt=2)) == rows(1, 2) + rows(3, 4, 5, attempt=2)
 
 
 def test_rows_beyond_a_retry_are_gone_even_if_it_came_less_far():
-    assert current(rows(1, 2, 3, 4) + rows(2, attempt=2)) == rows(1) + rows(2, attempt=2)
+    assert counted(rows(1, 2, 3, 4) + rows(2, attempt=2)) == rows(1) + rows(2, attempt=2)
 
 
 def test_a_retry_from_the_beginning_supersedes_everything():
-    assert current(rows(1, 2, 3) + rows(1, attempt=2)) == rows(1, attempt=2)
+    assert counted(rows(1, 2, 3) + rows(1, attempt=2)) == rows(1, attempt=2)
 
 
 def test_iterations_may_be_skipped():
-    assert current(rows(1, 5, 9)) == rows(1, 5, 9)
+    assert counted(rows(1, 5, 9)) == rows(1, 5, 9)
 
 
 @given(st.lists(st.integers(1, 20)))
 def test_iterations_grow_and_the_last_report_always_counts(iterations):
-    kept = [row["training_iteration"] for row in current(rows(*iterations))]
+    kept = [row["training_iteration"] for row in counted(rows(*iterations))]
     assert kept == sorted(set(kept))
     assert kept[-1:] == iterations[-1:]
 
 
 def test_results_without_an_iteration_are_counted():
-    assert current([{"loss": 1}, {"loss": 2}]) == [{"loss": 1}, {"loss": 2}]
+    assert counted([{"loss": 1}, {"loss": 2}]) == [{"loss": 1}, {"loss": 2}]
+
+
+def test_what_was_reported_before_an_exploit_stays_and_iterations_may_repeat():
+    # At 4 it took over a checkpoint of 2, crashed after 4, and went on at 3.
+    reported = [(0, row) for row in rows(1, 2, 3, 4)] + [(1, row) for row in rows(3, 4, attempt=2) + rows(4, 5, attempt=3)]
+    assert current(reported) == rows(1, 2, 3, 4) + rows(3, attempt=2) + rows(4, 5, attempt=3)
+    assert current([*reported[:4], (1, rows(1, attempt=2)[0])]) == rows(1, 2, 3, 4) + rows(1, attempt=2)
 
 
 def test_rows_in_memory_are_those_of_the_trial_and_copies():

@@ -51,7 +51,7 @@ def test_time_follows_from_the_iterations_and_the_slots():
 
 
 def test_decisions_carry_their_reasons_and_the_same_ones_stand_in_the_history():
-    scheduler = ASHAScheduler(max_t=8, reduction_factor=2)
+    scheduler = ASHAScheduler(max_t=8, reduction_factor=2, type="stopping")
     simulation = simulate(losses, param_space=grid_of(1.0, 2.0, 3.0), tune_config=minimising(scheduler=scheduler), num_slots=1)
     assert [(decision.trial_id, decision.reason.rule) for decision in simulation.decisions] == [
         ("t00000", "asha.max_t"), ("t00001", "asha.rung"), ("t00002", "asha.rung"),

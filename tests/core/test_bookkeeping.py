@@ -132,14 +132,21 @@ def test_a_result_may_be_what_a_paused_trial_has_waited_for():
     assert starts(talk.report("t00001", 1)) == [("t00000", 2)]
 
 
-def test_paused_trials_end_with_the_experiment_and_stay_resumable():
+def test_paused_trials_stay_paused_when_the_experiment_is_interrupted():
     talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=2, checkpoints=SAVES)
     talk.begin(2)
     talk.report("t00000", 1)
     talk.saved("t00000", 0, 1)
     talk.exit("t00000", Outcome.STOPPED)
     talk.say(StopRequested("signal.SIGINT"))
-    assert (talk.trial("t00000").status, talk.trial("t00000").ending) == (Status.TERMINATED, Ending.INTERRUPTED)
+    talk.report("t00001", 1)
+    talk.saved("t00001", 0, 1)
+    talk.exit("t00001", Outcome.STOPPED)
+    assert talk.experiment.is_finished
+    assert [(trial.status, trial.ending) for trial in talk.experiment.trials] == [
+        (Status.PAUSED, None),
+        (Status.TERMINATED, Ending.INTERRUPTED),
+    ]
 
 
 def test_a_result_of_a_worker_that_is_killed_before_its_answer_is_kept():

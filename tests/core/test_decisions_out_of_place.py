@@ -133,7 +133,7 @@ def test_a_resumed_trial_that_does_not_fit_yet_waits_and_the_searcher_is_not_ask
     [
         ([Stop("t00099", WHY)], r"ScriptedScheduler decided Stop for a trial 't00099', of which there is none; it was told of 1 trials"),
         ([Resume([], WHY)], r"ScriptedScheduler decided Resume for a trial \[\]"),
-        (["STOP"], r"ScriptedScheduler must return Stop, Pause, Resume or Save, got 'STOP'"),
+        (["STOP"], r"ScriptedScheduler must return Stop, Pause, Resume, Save, Exploit or Resize, got 'STOP'"),
         ("STOP", r"ScriptedScheduler must return a list of decisions, empty for none, got 'STOP'"),
         (None, r"ScriptedScheduler must return a list of decisions, empty for none, got None"),
     ],

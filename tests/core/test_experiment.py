@@ -151,13 +151,35 @@ def test_what_nobody_resumes_is_stopped_in_the_end():
     assert talk.experiment.is_finished
 
 
-def test_a_pause_without_a_checkpoint_is_an_error_that_names_the_remedy():
-    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=1)
+def test_the_first_pause_of_trials_that_never_save_ends_the_experiment_and_names_the_remedy():
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=2)
+    talk.begin(2)
+    assert answers(talk.report("t00000", 1)) == [("t00000", "stop", False)]
+    talk.exit("t00000", Outcome.STOPPED)
+    talk.report("t00001", 1)
+    talk.exit("t00001", Outcome.STOPPED)
+    assert [trial.ending for trial in talk.experiment.trials] == [Ending.INTERRUPTED] * 2
+    assert "report one" in talk.experiment.misuse
+
+
+def test_a_pause_waits_for_the_checkpoint_that_the_training_code_reports():
+    talk = Conversation(ScriptedScheduler({("t00001", 1): [Pause("t00001", WHY)]}), max_trials=2)
+    talk.begin(2)
+    talk.report("t00000", 1, CheckpointRecord(0, 1))
+    assert answers(talk.report("t00001", 1)) == [("t00001", "continue", False)]
+    assert answers(talk.report("t00001", 2)) == [("t00001", "continue", False)]
+    assert answers(talk.report("t00001", 3, CheckpointRecord(0, 3))) == [("t00001", "pause", False)]
+    talk.exit("t00001", Outcome.STOPPED)
+    assert talk.trial("t00001").status is Status.PAUSED
+
+
+def test_a_save_for_a_pause_that_fails_is_a_failed_attempt():
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}), max_trials=1, max_failures=1, checkpoints=SAVES)
     talk.begin(1)
     talk.report("t00000", 1)
-    talk.exit("t00000", Outcome.STOPPED)
-    assert talk.trial("t00000").status is Status.ERROR
-    assert "report one" in talk.trial("t00000").failures[-1].message
+    talk.say(CheckpointFailed("t00000", 1, BOOM))
+    assert starts(talk.exit("t00000", Outcome.STOPPED)) == [("t00000", 2)]
+    assert talk.trial("t00000").failures[-1].kind == "CannotPause"
 
 
 def test_a_stop_outweighs_a_pause_but_not_the_reverse():

@@ -125,3 +125,16 @@ def test_who_rests_is_not_put_forward_by_a_push_and_can_be_taken_out():
     assert queue.pop_first(anybody) is None
     queue.discard(tired)
     assert (len(queue), ids(queue), queue.wake(10.0)) == (0, [], False)
+
+
+def test_a_trial_whose_request_has_changed_waits_in_one_place_only():
+    queue = ReadyQueue()
+    small, large = Trial("t00000", {}, {"cpu": 1.0}), Trial("t00001", {}, {"cpu": 2.0})
+    for trial in (small, large):
+        queue.push(trial)
+    queue.discard(small)
+    small.resources = {"cpu": 2.0}
+    queue.push(small)
+    assert queue.in_order() == [large, small]
+    assert list(queue) == [large, small]
+    assert [queue.pop_first(lambda _: True) for _ in range(3)] == [large, small, None]

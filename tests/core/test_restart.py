@@ -10,9 +10,11 @@ from schedulers.decisions import Pause, Reason
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, starts
 from tuner.core.commands import DeleteCheckpoint, StartWorker
 from tuner.core.events import DriverRestarted, Outcome, ResumeType, StopRequested, WorkerStarted
+from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Ending, Status
 
 FIRST = CheckpointRecord(0, 1)
+SAVES = CheckpointPolicy(can_save_on_demand=True)
 
 
 @pytest.fixture
@@ -123,3 +125,14 @@ def test_trials_whose_time_was_over_go_on_when_there_is_more_of_it(restart):
     assert talk.experiment.is_finished
     more = dataclasses.replace(talk.experiment.settings, time_budget_s=120.0)
     assert starts(restart(talk, more)) == [("t00000", 2)]
+
+
+def test_a_trial_that_had_saved_for_a_pause_is_paused_although_its_driver_did_not_live_to_see_it_leave():
+    talk = Conversation(ScriptedScheduler({("t00000", 2): [Pause("t00000", Reason("test"))]}), max_trials=1, checkpoints=SAVES)
+    talk.begin(1)
+    talk.report("t00000", 1)
+    talk.report("t00000", 2)
+    talk.saved("t00000", 0, 2)
+    talk.say(DriverRestarted(talk.experiment.settings))
+    assert talk.trial("t00000").reason == Reason("idle"), "it was paused, and as nobody resumed it, it was stopped"
+    assert talk.trial("t00000").attempt == 1

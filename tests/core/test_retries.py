@@ -22,6 +22,8 @@ def test_the_first_retries_come_at_once_and_later_ones_ever_more_slowly_for_ever
     talk = Conversation(max_trials=1, max_failures=-1)
     talk.begin(1)
     assert [fail(talk) for _ in range(12)] == [0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    talk.trial("t00000").num_vain_attempts = 10_000
+    assert fail(talk) == 60
 
 
 def test_a_trial_that_gets_on_is_tried_again_at_once():

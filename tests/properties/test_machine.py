@@ -26,7 +26,7 @@ from tuner.core.experiment import Experiment
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.stoppers import CombinedStopper, MetricThresholdStopper, NoopStopper, TimeoutStopper
-from tuner.core.trial import CheckpointRecord
+from tuner.core.trial import CheckpointRecord, Status
 
 REQUESTS = st.sampled_from(
     [
@@ -224,7 +224,8 @@ class ExperimentMachine(RuleBasedStateMachine):
             return
         world.come_to_an_end()
         assert not world.workers
-        assert all(trial.is_finished for trial in world.experiment.trials)
+        is_interrupted = world.experiment.stop_reason is not None
+        assert all(trial.is_finished or (is_interrupted and trial.status is Status.PAUSED) for trial in world.experiment.trials)
         self.replay()
 
     def replay(self):

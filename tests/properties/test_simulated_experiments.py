@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from tests.properties.scenarios import scenario
+from tuner.core.counsel import StopAll
 from tuner.core.events import ResultReported, TrialSuggested, WorkerExited, WorkerStarted
 from tuner.core.trial import Ending, Status
 
@@ -28,7 +29,9 @@ def test_every_experiment_ends_with_every_trial_over(first):
 def check(planned, simulation):
     events = [entry.event for entry in simulation.history]
     trials = simulation.grid.trials
-    assert all(trial.is_finished for trial in trials)
+    is_interrupted = any(isinstance(said.decision, StopAll) for entry in simulation.history for said in entry.advice)
+    is_interrupted |= planned.run["failure_config"].fail_fast and any(trial.status is Status.ERROR for trial in trials)
+    assert all(trial.is_finished or (is_interrupted and trial.status is Status.PAUSED) for trial in trials)
     assert simulation.stall == ""
     starts = Counter((event.trial_id, event.attempt) for event in events if isinstance(event, WorkerStarted))
     exits = Counter((event.trial_id, event.attempt) for event in events if isinstance(event, WorkerExited))
@@ -53,12 +56,21 @@ def check_trials(planned, trials):
         assert num_to_keep is None or len(trial.checkpoints) <= num_to_keep + 1
 
 
+def iterations_of(trial):
+    """Return the iterations of a trial's rows: without a hole, but for where it went on from another one's checkpoint."""
+    found, first = [], 1
+    for graft in trial.grafts:
+        found += range(first, first + graft.num_rows - len(found))
+        first = graft.from_iteration + 1
+    return found + list(range(first, first + trial.num_rows - len(found)))
+
+
 def check_tables(simulation, events):
     reported = {event.trial_id for event in events if isinstance(event, ResultReported)}
     for result in simulation.grid:
         frame = result.metrics_dataframe
         iterations = list(frame["training_iteration"]) if len(frame) else []
-        assert iterations == list(range(1, len(iterations) + 1))
+        assert iterations == iterations_of(simulation.grid.trials[int(result.trial_id[1:])])
         assert bool(iterations) == (result.trial_id in reported)
         assert not iterations or result.metrics["training_iteration"] == iterations[-1]
 
@@ -80,5 +92,5 @@ def test_the_scenarios_cover_what_can_happen():
         seen["retries"] += sum(trial.num_failures > 0 and trial.status is Status.TERMINATED for trial in simulation.grid.trials)
     endings = {"completed", "stopped early", "interrupted", "failed", "retries"}
     rules = {"asha.rung", "whim", "idle", "time_budget", "stopper.stop_all", "stop", "trainable.done", "fail_fast"}
-    missing = (endings | rules | {"Stop", "Pause", "Resume", "Save"}) - set(+seen)
+    missing = (endings | rules | {"Stop", "Pause", "Resume", "Save", "Exploit", "Resize"}) - set(+seen)
     assert not missing

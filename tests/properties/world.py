@@ -11,7 +11,7 @@ import enum
 import random
 from collections import Counter, defaultdict
 
-from schedulers.decisions import Pause, Reason, Resume, Save, Stop
+from schedulers.decisions import Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from schedulers.scheduler import Scheduler
 from tuner.core.commands import AnswerReport, AskSearcher, CheckpointRecorded, DeleteCheckpoint, KillWorker, StartWorker
 from tuner.core.events import (
@@ -65,7 +65,12 @@ class Worker:
         return self.command.trial_id, self.command.attempt
 
 
-TEMPERS = {"stops": (Stop, Save), "pauses": (Pause, Pause, Resume, Save), "anything": (Stop, Pause, Pause, Resume, Resume, Save)}
+TEMPERS = {
+    "stops": (Stop, Save),
+    "pauses": (Pause, Pause, Resume, Save),
+    "exploits": (Exploit, Exploit, Exploit, Pause, Resume, Resume, Save),
+    "anything": (Stop, Pause, Pause, Resume, Resume, Save, Exploit, Resize),
+}
 """What a whimsical scheduler may be like."""
 
 
@@ -96,7 +101,13 @@ class WhimsicalScheduler(Scheduler):
         return [self._decide(self._chance.choice(self._kinds), trial_id) for trial_id in (trial.trial_id, *others)]
 
     def _decide(self, kind, trial_id):
-        return kind(trial_id, Reason("whim", {"number": self._chance.random()}))
+        reason = Reason("whim", {"number": self._chance.random()})
+        if kind is Exploit:
+            config = {**self.experiment.trials[trial_id].config, "by": reason.numbers["number"]}
+            return Exploit(trial_id, self._chance.choice(self._known), config, reason)
+        if kind is Resize:
+            return Resize(trial_id, {"cpu": self._chance.choice([0.5, 1.0])}, reason)
+        return kind(trial_id, reason)
 
     def on_trial_add(self, trial):
         self._known.append(trial.trial_id)
@@ -171,7 +182,7 @@ class World:
         for command in commands:
             match command:
                 case StartWorker():
-                    assert command.checkpoint is None or (command.trial_id, command.checkpoint.index) not in doomed
+                    assert command.checkpoint is None or (command.source_id, command.checkpoint.index) not in doomed
                     self._start(command)
                 case AnswerReport():
                     self._answer(command)
@@ -187,12 +198,24 @@ class World:
         trial_id = command.trial_id
         assert not any(other == trial_id for other, _ in self.workers), "two live attempts of one trial"
         assert command.attempt == self.num_started[trial_id] + 1
-        assert command.checkpoint == max(self.kept[trial_id].values(), key=lambda checkpoint: checkpoint.index, default=None)
+        self._check_source(command)
         assert command.next_checkpoint not in self.kept[trial_id]
         self.num_started[trial_id] += 1
         iteration = command.checkpoint.iteration if command.checkpoint else 0
         worker = Worker(command, iteration=iteration, next_index=command.next_checkpoint)
         self.workers[worker.key] = worker
+
+    def _check_source(self, command):
+        """A trial continues from its latest checkpoint, or from one of a donor's, to which it has gone over since."""
+        trial, kept = self.experiment.roster[command.trial_id], self.kept[command.source_id]
+        latest = max(kept.values(), key=lambda checkpoint: checkpoint.index, default=None)
+        if trial.graft:
+            assert command.source_id == trial.graft.donor_id
+            assert command.checkpoint == kept[command.checkpoint.index]
+            assert command.config == trial.config
+        else:
+            assert command.source_id == command.trial_id
+            assert command.checkpoint == (trial.source if trial.grafts else latest)
 
     def _answer(self, command):
         worker = self.workers[command.trial_id, command.attempt]
@@ -238,7 +261,7 @@ class World:
         assert deadline_s is None or deadline_s > self.now_s, "a deadline that was passed over"
         assert experiment.is_finished or self.workers or self.asked or experiment.roster.ready, "nothing will ever happen again"
         if not self.workers and not experiment.is_finished:
-            assert self.asked, "nobody runs, although everything is free"
+            assert self.asked or experiment.roster.ready.resting_until_s, "nobody runs, although everything is free"
         self._check_devices()
 
     def _check_devices(self):
@@ -289,7 +312,7 @@ class World:
 
     def lose_checkpoint(self, worker):
         """Let the checkpoint that a worker is to start from turn out to be damaged."""
-        trial_id, index = worker.command.trial_id, worker.command.checkpoint.index
+        trial_id, index = worker.command.source_id, worker.command.checkpoint.index
         self.tell(CheckpointLost(trial_id, index, "a byte was flipped"))
         del self.kept[trial_id][index]
         self.exit(worker, Outcome.LOST)

@@ -70,7 +70,7 @@ def stories(grid):
 
 
 def asha():
-    return ASHAScheduler(max_t=9, grace_period=1, reduction_factor=2)
+    return ASHAScheduler(max_t=9, grace_period=1, reduction_factor=2, type="stopping")
 
 
 @pytest.mark.parametrize("searcher", [BasicVariantGenerator, OptunaSearch])

@@ -22,6 +22,20 @@ from tuner.storage import strict_json
 EXAMPLES = [
     schedulers.FIFOScheduler(),
     schedulers.ASHAScheduler("time_total_s", max_t=18.5, grace_period=2, reduction_factor=3, brackets=2, stop_last_trials=False),
+    schedulers.PASHAScheduler(max_t=27, reduction_factor=3),
+    schedulers.MOASHAScheduler(["loss", "size"], ["min", "min"], max_t=9),
+    schedulers.HyperBandScheduler(max_t=27),
+    schedulers.MedianStoppingRule("training_iteration", grace_period=3, hard_stop=False),
+    schedulers.PopulationBasedTraining(
+        perturbation_interval=5,
+        hyperparam_mutations={"lr": tune.loguniform(1e-4, 1e-1), "layers": [1, 2, 3], "deep": {"x": tune.uniform(0, 1)}},
+    ),
+    schedulers.MFPopulationBasedTraining(perturbation_interval=5, hyperparam_mutations={"lr": tune.uniform(0, 1)}, frequencies=(1, 5)),
+    schedulers.PB2(perturbation_interval=5, hyperparam_bounds={"lr": [1e-4, 1e-1]}),
+    schedulers.PopulationBasedTrainingReplay([["0_lr=0.1", "1_lr=0.2", 4, 3, {"lr": 0.2}, {"lr": 0.3}]]),
+    schedulers.DistributeResources(increase_by={"cpu": 1.0}),
+    schedulers.DistributeResourcesToTopJob(metric="loss", mode="min"),
+    schedulers.ResourceChangingScheduler(schedulers.ASHAScheduler(max_t=9), schedulers.DistributeResources()),
     searchers.BasicVariantGenerator([{"x": 0.5}, {"a/b": (1, 2)}], max_concurrent=3, constant_grid_search=True, random_state=7),
     searchers.OptunaSearch(metric="loss", mode="min", points_to_evaluate=[{"x": 0.5}], seed=3, study_name="s"),
     searchers.OptunaSearch({"x": tune.uniform(0, 1)}),
@@ -72,7 +86,7 @@ def test_every_public_object_is_constructed_anew_with_the_same_arguments(example
 
 def test_a_scheduler_constructed_anew_has_the_same_settings():
     assert again(EXAMPLES[1]).state_dict() == EXAMPLES[1].state_dict()
-    assert [stopper("t", {"training_iteration": 5}) for stopper in (again(EXAMPLES[7]), again(EXAMPLES[12]))] == [True, True]
+    assert [stopper("t", {"training_iteration": 5}) for stopper in (again(EXAMPLES[18]), again(EXAMPLES[23]))] == [True, True]
 
 
 def test_what_is_written_down_are_the_arguments_not_what_became_of_them():

@@ -24,7 +24,7 @@ class Stub:
 
 
 def asha(**arguments):
-    return ASHAScheduler(**{"metric": "loss", "mode": "min", "max_t": 9, "reduction_factor": 3} | arguments)
+    return ASHAScheduler(**{"metric": "loss", "mode": "min", "max_t": 9, "reduction_factor": 3, "type": "stopping"} | arguments)
 
 
 def tell(scheduler, trial_id, result):
@@ -283,8 +283,7 @@ def test_used_without_an_experiment_it_still_refuses_to_guess_the_metric():
         ({"mode": "minimum"}, ValueError, "mode must be 'min', 'max' or None, got 'minimum'"),
         ({"metric": ""}, ValueError, "metric must be a name or None, got ''"),
         ({"time_attr": ""}, ValueError, "time_attr must be the name of an entry of each result, got ''"),
-        ({"type": "promotion"}, ValueError, "type must be 'stopping', got 'promotion'; pausing trials"),
-        ({"type": "pausing"}, ValueError, "type must be 'stopping', got 'pausing'"),
+        ({"type": "pausing"}, ValueError, "type must be 'auto', 'promotion' or 'stopping', got 'pausing'"),
     ],
 )
 def test_arguments_out_of_range_are_refused_at_construction(arguments, error, complaint):

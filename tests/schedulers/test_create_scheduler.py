@@ -18,7 +18,7 @@ def test_fifo_goes_by_its_name():
     ("name", "remedy"), [("ahsa", "; did you mean 'asha'?"), ("asynch_hyperband", "; did you mean 'async_hyperband'?"), ("xyz", "'xyz'")]
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one(name, remedy):
-    with pytest.raises(ValueError, match="name must be one of 'fifo', 'asha', 'async_hyperband', 'asynchyperband', got ") as caught:
+    with pytest.raises(ValueError, match=r"name must be one of 'fifo', 'asha', 'async_hyperband', .*'resource_changing', got ") as caught:
         create_scheduler(name)
     assert str(caught.value).endswith(remedy)
 

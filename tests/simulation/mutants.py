@@ -50,7 +50,7 @@ CORE = _of(
     ("            self._leave(trial, ev.Outcome.LOST)\n        self._begin", "            pass\n        self._begin", "I13 I4"),
     ("self._intend(trial, self._stopping)\n                self._patience", "self._patience", "I9 I20"),
     ("            for trial in [*self.roster.ready, *self.roster.paused.values()]:", "            for trial in []:", "I9"),
-    ("        self._out.delete(trial, self._keeper.release(trial))\n        self._desk.hear()", "        self._desk.hear()", "I16 I3"),
+    ("        self._out.delete(trial, self._keeper.release(trial))\n        self.desk.hear()", "        self.desk.hear()", "I16 I3"),
 ) + _of(
     "tuner/core/roster.py",
     ("        self.pool.release(trial.resources, trial.gpu_ids)\n", "", "I3 I9"),
@@ -72,7 +72,7 @@ CORE = _of(
 KEEPER = _of(
     "tuner/core/keeper.py",
     ("trial.next_checkpoint = checkpoint.index + 1", "trial.next_checkpoint = checkpoint.index", "I5"),
-    ("        trial.leased.clear()\n", "", "I16"),
+    ("        trial.leases.clear()\n", "", "I16"),
     ("checkpoint.index != index]", "checkpoint.index > index]", "I11 I5"),
     ("if dropped:", "if dropped and trial.leased:", "I11 I16"),
     ("if intention.verdict is Verdict.PAUSE or intention.ending is Ending.INTERRUPTED:\n                return True", "if False:\n                return True", "I12"),

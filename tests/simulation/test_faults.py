@@ -80,7 +80,7 @@ class Promoting(Quiet):
         return [Resume(trials[0].trial_id, Reason("test"))]
 
 
-@pytest.mark.parametrize("factory", [FIFOScheduler, lambda: ASHAScheduler(max_t=9, reduction_factor=3), Promoting])
+@pytest.mark.parametrize("factory", [FIFOScheduler, lambda: ASHAScheduler(max_t=9, reduction_factor=3, type="stopping"), Promoting])
 def test_a_sound_scheduler_comes_through(factory):
     campaign = simulate_with_faults(factory, num_experiments=25)
     assert campaign.num_experiments == 25

@@ -93,7 +93,7 @@ class Result:
             error=files.error,
             status=Status.ERROR if files.error else None,
             kept_checkpoints=files.checkpoints,
-            rows=MemoryRows({files.trial_id: files.rows}),
+            rows=MemoryRows({files.trial_id: files.rows}, {files.trial_id: range(len(files.rows))}),  # all of them count
         )
 
     @functools.cached_property

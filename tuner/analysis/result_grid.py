@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, final, overload
+from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
 
 from tuner.core.result import DONE, TRIAL_ID
 from tuner.core.retention import RetentionPolicy
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.storage import remote
+from tuner.storage.recovery import read as journal_records
 
 from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
 from .persistence import Persistence
 from .ranking import Mode, check_mode, is_number, rank, unknown_metric
 from .result import Result, result_of
 from .rows import Row, Rows
+from .story import story_of
 from .table import format_trials
 
 if TYPE_CHECKING:
@@ -109,6 +112,24 @@ class ResultGrid(Sequence[Result]):
     def num_terminated(self) -> int:
         """How many trials ended without failing, whoever ended them."""
         return sum(trial.status is Status.TERMINATED for trial in self._trials)
+
+    def explain(self, trial_id: str, file: TextIO | None = None) -> None:
+        """Print a trial's story: each rung, cutoff, rank and exploit with its numbers, each attempt and how it ended.
+
+        Args:
+            trial_id: The trial, e.g. ``"t00003"``.
+            file: Where to print; None for the standard output.
+
+        Raises:
+            ValueError: If there is no such trial.
+            StorageError: If the journal cannot be read.
+        """
+        trial = next((trial for trial in self._trials if trial.trial_id == trial_id), None)
+        if trial is None:
+            known = [trial.trial_id for trial in self._trials]
+            raise ValueError(f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got {trial_id!r}")
+        for line in story_of(trial, journal_records(self._path), self._metric):
+            print(line, file=file or sys.stdout)
 
     def get_best_result(
         self,

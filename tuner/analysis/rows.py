@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Protocol, final
 
 from tuner.core.result import TRAINING_ITERATION
@@ -18,9 +21,10 @@ class Rows(Protocol):
     """The results of an experiment's trials."""
 
     def of(self, trial_id: str) -> list[Row]:
-        """Return the trial's results in the order of their ``training_iteration``, one for each; empty if it never reported.
+        """Return the trial's results in the order in which they were reported, one for each iteration; empty if it never reported.
 
-        What an attempt reported beyond the iteration at which a later attempt went on is superseded by what that one reported.
+        What an attempt reported beyond the iteration at which a later attempt went on is superseded by what that one reported. Not so
+        where the trial went on from another trial's checkpoint: what it had reported until then stays, and iterations may repeat.
         """
 
 
@@ -30,14 +34,17 @@ class MemoryRows:
 
     Args:
         results: The results of each trial, by its id, in the order they were reported.
+        branches: The branch of each of them, see `current`; a trial that is not there has one only.
     """
 
-    def __init__(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    def __init__(self, results: Mapping[str, Sequence[Mapping[str, Any]]], branches: Mapping[str, Sequence[int]] | None = None) -> None:
         self._results = results
+        self._branches = branches or {}
 
     def of(self, trial_id: str) -> list[Row]:
         """Return the trial's results."""
-        return current(self._results.get(trial_id, ()))
+        results = self._results.get(trial_id, ())
+        return current(zip(self._branches.get(trial_id) or repeat(0), results, strict=False))
 
 
 @final
@@ -46,12 +53,12 @@ class JournalRows:
 
     Args:
         experiment_path: Directory of the experiment. Results that are reported after the first question are not seen.
-        superseded: See `superseded_attempts`.
+        histories: See `histories_of`.
     """
 
-    def __init__(self, experiment_path: str | os.PathLike[str], superseded: Mapping[str, int] | None = None) -> None:
+    def __init__(self, experiment_path: str | os.PathLike[str], histories: Mapping[str, History] | None = None) -> None:
         self._path = experiment_path
-        self._superseded = superseded or {}
+        self._histories = histories or {}
         self._index: ResultIndex | None = None
 
     def of(self, trial_id: str) -> list[Row]:
@@ -62,34 +69,61 @@ class JournalRows:
         """
         if self._index is None:
             self._index = ResultIndex(self._path)
-        return current(_counted(self._index.of(trial_id), self._superseded.get(trial_id, 0)))
+        return current(_counted(self._index.of(trial_id), self._histories.get(trial_id, _PLAIN)))
 
 
-def superseded_attempts(trials: Iterable[Trial]) -> dict[str, int]:
-    """Return, of each trial that began anew, the last attempt whose results no longer count."""
-    return {trial.trial_id: trial.superseded_attempt for trial in trials if trial.superseded_attempt}
+@dataclass(frozen=True, slots=True)
+class History:
+    """What has to be known of a trial's attempts to tell which of its results count.
+
+    Attributes:
+        superseded: The last attempt whose results no longer count, since the trial began anew after it; 0 for none.
+        grafted: The last attempt before each exploit, oldest first.
+    """
+
+    superseded: int = 0
+    grafted: tuple[int, ...] = ()
+
+    def branch_of(self, attempt: int) -> int:
+        """Return behind how many exploits an attempt lies."""
+        return bisect_left(self.grafted, attempt)
 
 
-def _counted(records: Iterable[Mapping[str, Any]], superseded: int) -> Iterator[Mapping[str, Any]]:
-    """Yield the metrics of a trial's records, without what a dead attempt's worker still sent after the next one had reported."""
-    latest = superseded + 1
+_PLAIN = History()
+
+
+def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
+    """Return the history of each trial that has begun anew, or gone on from another one's checkpoint."""
+    return {
+        trial.trial_id: History(trial.superseded_attempt, tuple(graft.attempt for graft in trial.grafts))
+        for trial in trials
+        if trial.superseded_attempt or trial.grafts
+    }
+
+
+def _counted(records: Iterable[Mapping[str, Any]], history: History) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield branch and metrics of a trial's records, without what a dead attempt's worker still sent after the next one had reported."""
+    latest = history.superseded + 1
     for record in records:
         if record["a"] >= latest:
             latest = record["a"]
-            yield record["m"]
+            yield history.branch_of(latest), record["m"]
 
 
-def current(results: Iterable[Mapping[str, Any]]) -> list[Row]:
+def current(results: Iterable[tuple[int, Mapping[str, Any]]]) -> list[Row]:
     """Return the results that no later attempt has superseded.
 
     Args:
-        results: All that one trial reported, in that order. An iteration that is not above the one before it shows that an
-            attempt went on from an earlier checkpoint.
+        results: All that one trial reported, in that order, each behind the number of its branch: how many exploits lay behind the trial.
+            Within a branch, an iteration that is not above the one before it shows that an attempt went on from an earlier checkpoint.
     """
     rows: list[Row] = []
-    for result in results:
+    branch, num_earlier = 0, 0
+    for number, result in results:
+        if number != branch:
+            branch, num_earlier = number, len(rows)
         iteration = result.get(TRAINING_ITERATION, len(rows) + 1)
-        while rows and rows[-1].get(TRAINING_ITERATION, len(rows)) >= iteration:
+        while len(rows) > num_earlier and rows[-1].get(TRAINING_ITERATION, len(rows)) >= iteration:
             rows.pop()
         rows.append(dict(result))
     return rows

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,24 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
         path=directory,
         trial_id=trial_id,
         config=_config(directory / PARAMS, last.get(CONFIG, {})),
-        rows=current({key: value for key, value in row.items() if key != CONFIG} for row in reported),
+        rows=current(zip(_branches(reported), map(_without_config, reported), strict=True)),
         checkpoints=_checkpoints(directory),
         error=_error(directory / ERROR, trial_id),
     )
+
+
+def _without_config(row: Row) -> Row:
+    return {key: value for key, value in row.items() if key != CONFIG}
+
+
+def _branches(rows: Iterable[Row]) -> Iterator[int]:
+    """Yield the branch of each row: where the configuration changes, the trial has gone on from another one's checkpoint."""
+    branch, config = 0, None
+    for row in rows:
+        if config is not None and row.get(CONFIG) != config:
+            branch += 1
+        config = row.get(CONFIG)
+        yield branch
 
 
 def trial_failed(trial_id: str, what: str, traceback: str) -> TrialFailed:

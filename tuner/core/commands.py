@@ -12,7 +12,7 @@ from typing import Any, Self
 from schedulers.decisions import Decision
 
 from .counsel import Advice, StopAll
-from .trial import CheckpointRecord, Failure, Trial, Verdict
+from .trial import CheckpointRecord, Failure, Graft, Trial, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class StartWorker:
         resources: What the worker may use.
         gpu_ids: Devices assigned to it, empty for none.
         checkpoint: Where to continue from, None for the beginning.
+        source_id: Whose checkpoint that is: the trial's own, or that of the donor of an exploit.
         next_checkpoint: Index that the worker's first checkpoint gets.
         experiment_tag: See `Trial`.
     """
@@ -38,6 +39,7 @@ class StartWorker:
     checkpoint: CheckpointRecord | None
     next_checkpoint: int
     experiment_tag: str = ""
+    source_id: str = ""
 
     @classmethod
     def of(cls, trial: Trial, checkpoint: CheckpointRecord | None) -> Self:
@@ -51,6 +53,7 @@ class StartWorker:
             checkpoint=checkpoint,
             next_checkpoint=trial.next_checkpoint,
             experiment_tag=trial.experiment_tag,
+            source_id=trial.source_id,
         )
 
 
@@ -63,12 +66,15 @@ class AnswerReport:
         attempt: The attempt that reported.
         verdict: Go on, or end for a pause or for good.
         save: Save a checkpoint first (class trainables).
+        stay: The trial is going to be started again at once, with another configuration: a worker that can be reset may stay for that
+            after it has said its last word.
     """
 
     trial_id: str
     attempt: int
     verdict: Verdict
     save: bool = False
+    stay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,14 @@ class TrialPaused:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialGrafted:
+    """A trial goes on from another one's checkpoint, with another configuration: an exploit has taken effect."""
+
+    trial: Trial
+    graft: Graft
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptFailed:
     """An attempt failed; the trial is PENDING again where `will_retry`, else ERROR."""
 
@@ -195,6 +209,7 @@ Notice = (
     | CheckpointMissed
     | TrialSilent
     | TrialPaused
+    | TrialGrafted
     | AttemptFailed
     | TrialEnded
 )
@@ -208,12 +223,14 @@ class Outcome:
         commands: What is to be done, in order, once the event is written down.
         notices: What observers have to hear, in order.
         advice: What was decided and why, to be written down with the event.
+        remarks: What the scheduler wants the user to know.
         is_routine: Whether the event was the end of a turn from which nothing followed but that trials go on.
     """
 
     commands: Sequence[Command] = ()
     notices: Sequence[Notice] = ()
     advice: Sequence[Advice] = ()
+    remarks: Sequence[str] = ()
     is_routine: bool = False
 
     @property
@@ -228,14 +245,16 @@ class Outbox:
     Attributes:
         commands: See `Outcome`, as for the others.
         notices: What observers have to hear.
+        remarks: What the user has to know.
     """
 
-    __slots__ = ("commands", "notices")
+    __slots__ = ("commands", "notices", "remarks")
 
     def __init__(self) -> None:
         """Create an empty outbox."""
         self.commands: list[Command] = []
         self.notices: list[Notice] = []
+        self.remarks: Sequence[str] = ()
 
     def keep(self, trial: Trial, checkpoint: CheckpointRecord, superseded: Sequence[CheckpointRecord]) -> None:
         """Tell of a new checkpoint and have those deleted that it makes dispensable."""
@@ -248,4 +267,4 @@ class Outbox:
 
     def outcome(self, advice: Sequence[Advice], *, is_routine: bool) -> Outcome:
         """Return all of it, with what was decided."""
-        return Outcome(self.commands, self.notices, advice, is_routine)
+        return Outcome(self.commands, self.notices, advice, self.remarks, is_routine)

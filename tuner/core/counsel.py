@@ -79,6 +79,13 @@ class Counsel:
         self._recorded = recorded
         self._num_questions = 0
 
+    def take_remarks(self) -> Sequence[str]:
+        """Return what the scheduler wants the user to know, once."""
+        remarks = self.scheduler.remarks
+        if remarks:
+            self.scheduler.remarks = ()
+        return remarks
+
     @property
     def next_s(self) -> float | None:
         """Experiment time at which `reason_to_end` is worth asking even if nothing happens; None for no such time."""

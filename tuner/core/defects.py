@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schedulers.decisions import Decision, Pause, Resume, Save, Stop
+from schedulers.decisions import Decision, Exploit, Pause, Resize, Resume, Save, Stop
 from schedulers.scheduler import Scheduler
 from tuner.errors import InvalidDecision
 
@@ -21,8 +21,8 @@ def checked(said: Sequence[Decision], scheduler: Scheduler) -> Sequence[Decision
     if isinstance(said, str) or not isinstance(said, Sequence):
         raise InvalidDecision(f"{_name(scheduler)} must return a list of decisions, empty for none, got {said!r:.200}")
     for decision in said:
-        if not isinstance(decision, Stop | Pause | Resume | Save):
-            raise InvalidDecision(f"{_name(scheduler)} must return Stop, Pause, Resume or Save, got {decision!r:.200}")
+        if not isinstance(decision, Stop | Pause | Resume | Save | Exploit | Resize):
+            raise InvalidDecision(f"{_name(scheduler)} must return Stop, Pause, Resume, Save, Exploit or Resize, got {decision!r:.200}")
     return said
 
 

@@ -18,6 +18,10 @@ TIME_LIMIT: Final = "time_limit"
 """Rule for which the driver itself asks for a stop: the job that it runs in will soon be ended."""
 
 
+SKIPPED: Final = "restore.skip"
+"""Rule for which trials end that were not over when the experiment was taken up again without them."""
+
+
 class Outcome(enum.StrEnum):
     """How a worker ended."""
 

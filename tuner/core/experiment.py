@@ -13,20 +13,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from schedulers.decisions import Decision, Pause, Reason, Resume, Save, Stop
+from schedulers.decisions import Reason
 
 from . import commands as cmd
 from . import events as ev
 from .counsel import Advice, ending_for
-from .defects import subject
-from .lifecycle import TrialMove, WorkerMove, can_move_worker, exit_ending, exit_move, move_worker
+from .lifecycle import WorkerMove, can_move_worker, move_worker
+from .lives import TrialLives
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
-from .state import ExperimentState
-from .trial import CANNOT_PAUSE, Ending, Intention, Report, Status, Trial, Verdict
+from .trial import Ending, Intention, Report, Status, Trial, Verdict
 
 
-class Experiment(ExperimentState):
-    """The fold over the state of an experiment; see `ExperimentState` for what it consists of."""
+class Experiment(TrialLives):
+    """The fold over the state of an experiment; see `ExperimentState` for what it consists of, `TrialLives` for what becomes of trials."""
 
     def handle(self, event: ev.Event, at_s: float, recorded: Sequence[Advice] | None = None) -> cmd.Outcome:
         """Fold one event into the state.
@@ -48,6 +47,8 @@ class Experiment(ExperimentState):
         # What trials report frees no slot and makes none ready, unless something is decided on it.
         self._is_unsettled |= not isinstance(event, ev.ResultReported | ev.TurnEnded)
         self._dispatch(event)
+        for donor in self.exploits.take_released():
+            self._out.delete(donor, self._keeper.drop_superseded(donor))
         out, self._out = self._out, cmd.Outbox()
         return out.outcome(self.counsel.given, is_routine=self._is_routine)
 
@@ -64,16 +65,19 @@ class Experiment(ExperimentState):
             case ev.TrialSuggested():
                 self._on_suggested(event)
             case ev.SuggestionPostponed():
-                self._desk.postpone()
+                self.desk.postpone()
             case ev.SearchEnded():
-                self._desk.close()
+                self.desk.close()
             case ev.CheckpointRequested():
                 trial = self.roster[event.trial_id]
                 trial.owes_save = trial.status is Status.RUNNING
             case ev.CheckpointSaved() | ev.CheckpointFailed():
                 self._on_saved(event)
             case ev.CheckpointLost():
-                self._keeper.lose(self.roster[event.trial_id], event.index)
+                owner = self.roster[event.trial_id]
+                self._keeper.lose(owner, event.index)
+                disappointed = self.exploits.lose(owner, event.index)
+                self._go_on_as_they_were(disappointed if owner.source or owner.exploit else [*disappointed, owner])
             case ev.StopRequested():
                 self._patience.interrupt(self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent)
                 self._stop_all(Ending.INTERRUPTED, Reason(event.rule))
@@ -83,7 +87,7 @@ class Experiment(ExperimentState):
                 assert_never(event)
 
     def _on_suggested(self, event: ev.TrialSuggested) -> None:
-        self._desk.answer()
+        self.desk.answer()
         trial = Trial(event.trial_id, event.config, event.resources, event.experiment_tag)
         self.roster.add(trial)
         self._out.notices.append(cmd.TrialAdded(trial))
@@ -118,13 +122,13 @@ class Experiment(ExperimentState):
         flat = flatten(event.metrics)
         report = Report(trial, {**event.metrics, CONFIG: trial.config}, flat)
         self._waiting[trial.trial_id] = report
-        self._is_unsettled |= self._desk.hear()
+        self._is_unsettled |= self.desk.hear()
         trial.summarise(flat)
         self.best.consider(trial, flat)
         self._out.notices.append(cmd.ResultRecorded(trial, report.result, flat))
         self._out.delete(trial, self._keeper.release(trial))
         if event.checkpoint:
-            self._out.keep(trial, *self._keeper.add(trial, event.checkpoint, flat))
+            self._keep(trial, event.checkpoint, flat)
         self._judge(report)
 
     def _judge(self, report: Report) -> None:
@@ -141,9 +145,10 @@ class Experiment(ExperimentState):
         move_worker(trial, WorkerMove.SAVED)
         self._patience.expect_report(trial.trial_id, self._now_s)
         if isinstance(event, ev.CheckpointSaved):
-            self._out.keep(trial, *self._keeper.add(trial, event.checkpoint, flatten(trial.last_result)))
+            self._keep(trial, event.checkpoint, flatten(trial.last_result))
         else:
             self._out.notices.append(cmd.CheckpointMissed(trial, event.failure))
+            self._go_on_as_they_were(self.exploits.send_away(trial))
 
     def _on_worker_exited(self, event: ev.WorkerExited) -> None:
         if (trial := self._current(event.trial_id, event.attempt, WorkerMove.EXIT)) is None:
@@ -152,23 +157,6 @@ class Experiment(ExperimentState):
             trial.failures.append(event.failure)
         self._leave(trial, event.outcome)
 
-    def _leave(self, trial: Trial, outcome: ev.Outcome) -> None:
-        move, intention = exit_move(trial, outcome), trial.intention
-        self._retire(trial)
-        match move:
-            case TrialMove.PAUSE if intention and trial.has_checkpoint:
-                self.roster.pause(trial, intention.reason)
-                self._out.notices.append(cmd.TrialPaused(trial))
-            case TrialMove.PAUSE:
-                trial.failures.append(CANNOT_PAUSE)
-                self._give_up(trial)
-            case TrialMove.END:
-                self._end(trial, *exit_ending(intention, outcome))
-            case TrialMove.FAIL:
-                self._retry_or_give_up(trial)
-            case _:
-                self.roster.requeue(trial, move)
-
     def _on_driver_restarted(self, event: ev.DriverRestarted) -> None:
         for trial in list(self.roster.live.values()):
             self._leave(trial, ev.Outcome.LOST)
@@ -176,80 +164,21 @@ class Experiment(ExperimentState):
         for trial in self.roster.trials:
             if (treatment := event.treatment_of(trial)) is ev.ResumeType.RESTART:
                 self.best.forget(trial)
-            self._out.delete(trial, self.roster.take_up(trial, treatment))
+                self.exploits.settle(trial)
+                self.exploits.forget(trial)
+            dropped = self.roster.take_up(trial, treatment)
+            for checkpoint in dropped:
+                self._go_on_as_they_were(self.exploits.lose(trial, checkpoint.index))
+            self._out.delete(trial, dropped)
             if treatment is ev.ResumeType.SKIP and not trial.is_finished:
-                self._end(trial, Ending.INTERRUPTED, Reason("restore.skip"))
+                self._end(trial, Ending.INTERRUPTED, Reason(ev.SKIPPED))
             if not trial.is_finished and (failure := self.roster.misfit(trial)):
                 trial.failures.append(failure)
                 self._give_up(trial)
-
-    def _retire(self, trial: Trial) -> None:
-        """Let go of all that the trial's worker held."""
-        self._take_result(trial)
-        self.roster.retire(trial)
-        self._patience.forget(trial.trial_id)
-        self._out.delete(trial, self._keeper.release(trial))
-        self._desk.hear()
-
-    def _take_result(self, trial: Trial) -> None:
-        """Make a result that will never be answered the trial's last one."""
-        if report := self._waiting.pop(trial.trial_id, None):
-            trial.last_result = report.result
-
-    def _retry_or_give_up(self, trial: Trial) -> None:
-        if 0 <= self.settings.max_failures <= trial.num_failures:
-            self._give_up(trial)
-            return
-        self.roster.retry(trial, self._now_s)
-        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
-
-    def _give_up(self, trial: Trial) -> None:
-        self.roster.fail(trial)
-        self._desk.hear()
-        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False))
-        self._apply(self.counsel.on_trial_error(trial))
-        if self.settings.fail_fast:
-            self._stop_all(Ending.INTERRUPTED, Reason("fail_fast"))
-
-    def _end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
-        self.roster.end(trial, ending, reason)
-        self._desk.hear()
-        self._out.notices.append(cmd.TrialEnded(trial))
-        self._apply(self.counsel.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
-
-    def _apply(self, decisions: Sequence[Decision]) -> None:
-        for decision in decisions:
-            trial = subject(decision, self.roster, self.counsel.scheduler)
-            self._is_unsettled = True
-            match decision:
-                case Stop():
-                    ending = Ending.COMPLETED if decision.is_complete else Ending.STOPPED_EARLY
-                    self._intend(trial, Intention(Verdict.STOP, ending, decision.reason))
-                case Pause():
-                    self._intend(trial, Intention(Verdict.PAUSE, Ending.INTERRUPTED, decision.reason))
-                case Resume():
-                    if trial.status is Status.PAUSED:
-                        trial.reason = decision.reason
-                        self.roster.ready.push(trial)
-                case Save():
-                    trial.owes_save = trial.status is Status.RUNNING
-                case _:
-                    assert_never(decision)
-
-    def _intend(self, trial: Trial, intention: Intention) -> None:
-        """Let the trial stop or pause as soon as it can be told to; see `Intention.outweighs` for what counts then."""
-        if trial.status is Status.RUNNING:
-            trial.intention = intention if intention.outweighs(trial.intention) else trial.intention
-        elif intention.verdict is Verdict.STOP and not trial.is_finished:
-            self._end(trial, intention.ending, intention.reason)
-
-    def _stop_all(self, ending: Ending, reason: Reason) -> None:
-        if self._stopping is None:
-            self._stopping = Intention(Verdict.STOP, ending, reason)
-            self._desk.suspend()
-            for trial in list(self.roster.live.values()):
-                self._intend(trial, self._stopping)
-                self._patience.expect_exit(trial.trial_id, self._now_s)
+            if trial.status is Status.PENDING:  # it was interrupted, and goes on without waiting for anybody
+                self._graft(trial)
+                self.exploits.forget(trial)
+                trial.resize, trial.is_to_resume = None, False
 
     def _settle(self) -> None:
         """Answer whoever waits, and find work for what is free; mostly the former, which is why it is told apart."""
@@ -259,15 +188,16 @@ class Experiment(ExperimentState):
         self._waiting.clear()
         if self._stopping:
             self._kill_overdue()  # whoever has been answered just now may have no time left to leave in
-            for trial in [*self.roster.ready, *self.roster.paused.values()]:
-                self._intend(trial, self._stopping)
+            self._end_waiting(self._stopping)
         elif self.roster.ready.wake(self._now_s) or self._is_unsettled or self.roster.paused:
             self._is_unsettled = False
+            self._tend_paused()
             self._start_ready()
             self._wake_paused()
             self._ask()
             self._conclude()
-        is_all = len(goes_on) == len(self._out.commands) and not self._out.notices and not self.counsel.given
+        self._out.remarks = self.counsel.take_remarks()
+        is_all = len(goes_on) == len(self._out.commands) and not (self._out.notices or self.counsel.given or self._out.remarks)
         self._is_routine = is_all and all(goes_on) and self._stopping is was_stopping and not self.is_finished
 
     def _look_at_the_clock(self) -> None:
@@ -289,6 +219,8 @@ class Experiment(ExperimentState):
         trial = report.trial
         save = self._keeper.is_due(trial, report.flat)
         verdict = trial.intention.verdict if trial.intention else Verdict.CONTINUE
+        if verdict is Verdict.PAUSE and not (save or trial.source or self._stopping):
+            verdict = Verdict.CONTINUE  # until the training code itself reports a checkpoint
         trial.owes_save, trial.last_result = False, report.result
         if verdict is Verdict.CONTINUE:
             move_worker(trial, WorkerMove.SAVE if save else WorkerMove.GO_ON)
@@ -296,8 +228,13 @@ class Experiment(ExperimentState):
         else:
             move_worker(trial, WorkerMove.LEAVE)
             self._patience.expect_exit(trial.trial_id, self._now_s)
-        self._out.commands.append(cmd.AnswerReport(trial.trial_id, trial.attempt, verdict, save))
+        stay = verdict is Verdict.EXPLOIT and self._goes_on_at_once(trial)
+        self._out.commands.append(cmd.AnswerReport(trial.trial_id, trial.attempt, verdict, save, stay))
         return verdict is Verdict.CONTINUE and not save
+
+    def _goes_on_at_once(self, trial: Trial) -> bool:
+        """Return whether a trial that leaves for an exploit is the next to be started."""
+        return trial.is_to_resume and trial.exploit is not None and trial.exploit.checkpoint is not None and not self.roster.ready
 
     def _start_ready(self) -> None:
         while trial := self.roster.pop_startable():
@@ -314,25 +251,30 @@ class Experiment(ExperimentState):
         while roster.paused and not roster.ready and (num_free := self.roster.num_free_slots(self._typical_request)) > 0:
             num_before = len(roster.paused)
             self._apply(self.counsel.on_idle(tuple(roster.paused.values()), num_free))
+            self._tend_paused()
             self._start_ready()
             if len(roster.paused) == num_before:
                 break
 
     def _ask(self) -> None:
         num_wanted = self.roster.num_free_slots(self._typical_request) - len(self.roster.ready)
-        self._out.commands.extend(cmd.AskSearcher(trial_id) for trial_id in self._desk.take(num_wanted))
+        self._out.commands.extend(cmd.AskSearcher(trial_id) for trial_id in self.desk.take(num_wanted))
 
     def _conclude(self) -> None:
         """Where nothing can happen any more, say so and end what is left, so that no experiment ever waits for nothing."""
+        if self.roster.paused and not self._has_prospects():
+            self._go_on_as_they_were(self.exploits.send_all_away())
+            self._tend_paused()
+            self._start_ready()
         for trial in list(self.roster.paused.values()):
             if self._has_prospects():
                 return
             self._intend(trial, Intention(Verdict.STOP, Ending.STOPPED_EARLY, Reason("idle")))
             self._start_ready()
         self._ask()
-        if not (self._has_prospects() or self._desk.is_over):
-            self._desk.suspend()
+        if not (self._has_prospects() or self.desk.is_over):
+            self.desk.suspend()
             self.stall = "the searcher postponed its next suggestion although no trial is left to report"
 
     def _has_prospects(self) -> bool:
-        return bool(self.roster.live or self.roster.ready or self._desk.num_outstanding)
+        return bool(self.roster.live or self.roster.ready or self.desk.num_outstanding)

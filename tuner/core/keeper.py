@@ -33,25 +33,24 @@ class CheckpointKeeper:
         scored = dataclasses.replace(checkpoint, score=self._score(flat))
         trial.checkpoints.append(scored)
         trial.next_checkpoint = checkpoint.index + 1
-        return scored, self._drop_superseded(trial)
+        return scored, self.drop_superseded(trial)
 
     def lease_start(self, trial: Trial) -> CheckpointRecord | None:
-        """Return the checkpoint to start from and keep it until the worker has shown, by its first result, that it is loaded."""
-        if trial.checkpoint is not None:
-            trial.leased.add(trial.checkpoint.index)
-        return trial.checkpoint
+        """Return the checkpoint to start from; its own is kept until the first result shows that it has been loaded."""
+        source = trial.source
+        if trial.graft is None and source is not None:
+            trial.leases[""] = source.index
+        return source
 
     def release(self, trial: Trial) -> list[CheckpointRecord]:
         """End the lease of the checkpoint the trial started from and return what may be deleted for that."""
-        if not trial.leased:
-            return []
-        trial.leased.clear()
-        return self._drop_superseded(trial)
+        return [] if trial.leases.pop("", None) is None else self.drop_superseded(trial)
 
     def lose(self, trial: Trial, index: int) -> None:
         """Forget a checkpoint that is no longer there."""
         trial.checkpoints[:] = [checkpoint for checkpoint in trial.checkpoints if checkpoint.index != index]
-        trial.leased.discard(index)
+        if trial.leases.get("") == index:
+            del trial.leases[""]
 
     def is_due(self, trial: Trial, flat: Mapping[str, Any]) -> bool:
         """Return whether the worker that waits after this flattened result has to save; at most one checkpoint per result."""
@@ -62,12 +61,15 @@ class CheckpointKeeper:
         match trial.intention:
             case None:
                 return False
+            case intention if intention.verdict is Verdict.EXPLOIT:
+                return False
             case intention if intention.verdict is Verdict.PAUSE or intention.ending is Ending.INTERRUPTED:
                 return True
             case _:
                 return self._policy.at_end
 
-    def _drop_superseded(self, trial: Trial) -> list[CheckpointRecord]:
+    def drop_superseded(self, trial: Trial) -> list[CheckpointRecord]:
+        """Apply retention to a trial's checkpoints and return those that may be deleted."""
         dropped = superseded(trial.checkpoints, self._policy.retention, trial.leased)
         if dropped:
             gone = {checkpoint.index for checkpoint in dropped}
@@ -75,7 +77,10 @@ class CheckpointKeeper:
         return dropped
 
     def _has_checkpoint_at(self, trial: Trial, flat: Mapping[str, Any]) -> bool:
-        return trial.checkpoint is not None and trial.checkpoint.iteration == flat.get(TRAINING_ITERATION)
+        latest = trial.checkpoint
+        if latest is None or (trial.grafts and latest.index < trial.grafts[-1].first_checkpoint):
+            return False  # what it saved before an exploit counts for a path that it has left
+        return latest.iteration == flat.get(TRAINING_ITERATION)
 
     def _is_periodic(self, flat: Mapping[str, Any]) -> bool:
         return self._policy.frequency > 0 and flat.get(TRAINING_ITERATION, 0) % self._policy.frequency == 0

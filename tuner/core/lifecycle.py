@@ -20,7 +20,7 @@ worker is ABSENT, and so its slot is free and its checkpoint, if any, is committ
     PENDING ──start──▶ RUNNING ──end──▶ TERMINATED          ABSENT ─launch▶ STARTING ─begin▶ TRAINING ─report▶ WAITING
       ▲  │               │ │ └──fail──▶ ERROR                                                  ▲  ▲               │
       │  └─end, fail     │ └─pause─▶ PAUSED ─start▶ RUNNING                                    │  └────go on──────┤
-      └──retry, requeue──┘              └─end, fail                                          saved ◀─SAVING◀─save─┤
+      └──retry, requeue──┘              └─requeue, end, fail                                 saved ◀─SAVING◀─save─┤
       ▲                                                                                 STOPPING ◀──leave─────────┘
       └── revive ── TERMINATED, ERROR, PAUSED, by a restarted driver only
 
@@ -52,7 +52,7 @@ class TrialMove(enum.StrEnum):
     RETRY = "retry"
     """Its attempt failed, and it may try again."""
     REQUEUE = "requeue"
-    """Its worker was lost through no fault of the trial's."""
+    """Its worker was lost through no fault of the trial's, or what it was paused for has come to nothing."""
     END = "end"
     FAIL = "fail"
     REVIVE = "revive"
@@ -84,6 +84,7 @@ TRIAL_TABLE: dict[tuple[Status, TrialMove], Status] = {
     (Status.RUNNING, TrialMove.END): Status.TERMINATED,
     (Status.RUNNING, TrialMove.FAIL): Status.ERROR,
     (Status.PAUSED, TrialMove.START): Status.RUNNING,
+    (Status.PAUSED, TrialMove.REQUEUE): Status.PENDING,
     (Status.PAUSED, TrialMove.END): Status.TERMINATED,
     (Status.PAUSED, TrialMove.FAIL): Status.ERROR,
     # Only a restarted driver takes up what was over, and lets begin anew what lies aside.
@@ -126,6 +127,12 @@ EXIT_MOVES: dict[tuple[Verdict, Outcome], TrialMove] = {
     (Verdict.PAUSE, Outcome.FAILED): TrialMove.FAIL,
     (Verdict.PAUSE, Outcome.KILLED): TrialMove.FAIL,
     (Verdict.PAUSE, Outcome.LOST): TrialMove.REQUEUE,
+    # What it has trained is given up for another trial's checkpoint, so nothing it does on its way out matters, unless it is done.
+    (Verdict.EXPLOIT, Outcome.COMPLETED): TrialMove.END,
+    (Verdict.EXPLOIT, Outcome.STOPPED): TrialMove.PAUSE,
+    (Verdict.EXPLOIT, Outcome.FAILED): TrialMove.PAUSE,
+    (Verdict.EXPLOIT, Outcome.KILLED): TrialMove.PAUSE,
+    (Verdict.EXPLOIT, Outcome.LOST): TrialMove.PAUSE,
     # It was to end anyway: how it did so changes nothing, what went wrong is kept with the trial.
     (Verdict.STOP, Outcome.COMPLETED): TrialMove.END,
     (Verdict.STOP, Outcome.STOPPED): TrialMove.END,

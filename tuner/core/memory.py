@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from schedulers.decisions import Reason
+from schedulers.decisions import Exploit, Reason
 
 from .result import CONFIG
 from .summary import MetricSummary
-from .trial import CheckpointRecord, Ending, Failure, Intention, Status, Trial, Verdict, WorkerState
+from .trial import CheckpointRecord, Ending, Failure, Graft, Intention, Status, Trial, Verdict, WorkerState
 
 Fields = dict[str, Any]
 """JSON values; floats need not be finite."""
 
 
-def trial_fields(trial: Trial) -> Fields:
-    """Return all that is known about a trial, except where its directory lies."""
+Translate = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""Puts a configuration into JSON values, or brings it back from them."""
+
+
+def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
+    """Return all that is known about a trial, except where its directory lies.
+
+    Args:
+        trial: The trial.
+        encode: Puts its configurations into JSON values.
+    """
     return {
         "id": trial.trial_id,
-        "config": trial.config,
+        "config": encode(trial.config),
         "resources": dict(trial.resources),
         "tag": trial.experiment_tag,
         "status": trial.status.value,
@@ -37,7 +46,12 @@ def trial_fields(trial: Trial) -> Fields:
         "last_result": {key: value for key, value in trial.last_result.items() if key != CONFIG},
         "summary": {name: summary.state() for name, summary in trial.summary.items()},
         "checkpoints": [checkpoint_fields(checkpoint) for checkpoint in trial.checkpoints],
-        "leased": sorted(trial.leased),
+        "leases": dict(trial.leases),
+        "exploit": exploit_fields(trial.exploit, encode) if trial.exploit else None,
+        "resize": dict(trial.resize) if trial.resize else None,
+        "is_to_resume": trial.is_to_resume,
+        "grafts": [_graft_fields(graft, encode) for graft in trial.grafts],
+        "num_rows": trial.num_rows,
         "next_checkpoint": trial.next_checkpoint,
         "resumed_iteration": trial.resumed_iteration,
         "superseded_attempt": trial.superseded_attempt,
@@ -45,13 +59,17 @@ def trial_fields(trial: Trial) -> Fields:
     }
 
 
-def trial_from(fields: Mapping[str, Any]) -> Trial:
+def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     """Return the trial that `trial_fields` has described.
+
+    Args:
+        fields: The description.
+        decode: Brings its configurations back from JSON values.
 
     Raises:
         KeyError, TypeError, ValueError: If the fields are not such a description.
     """
-    trial = Trial(fields["id"], fields["config"], fields["resources"], fields["tag"])
+    trial = Trial(fields["id"], decode(fields["config"]), fields["resources"], fields["tag"])
     trial.status = Status(fields["status"])
     trial.worker = WorkerState(fields["worker"])
     trial.ending = Ending(fields["ending"]) if fields["ending"] else None
@@ -64,10 +82,18 @@ def trial_from(fields: Mapping[str, Any]) -> Trial:
     trial.farthest_iteration = fields["farthest_iteration"]
     trial.gpu_ids = tuple(fields["gpu_ids"])
     trial.start_time_s = fields["start_time_s"]
-    trial.last_result = {**fields["last_result"], CONFIG: trial.config} if fields["last_result"] else {}
     trial.summary = {name: MetricSummary.from_state(state) for name, state in fields["summary"].items()}
     trial.checkpoints = [CheckpointRecord(**checkpoint) for checkpoint in fields["checkpoints"]]
-    trial.leased = set(fields["leased"])
+    trial.leases = dict(fields["leases"])
+    trial.exploit = exploit_from(fields["exploit"], decode) if fields["exploit"] else None
+    trial.resize = fields["resize"]
+    trial.is_to_resume = fields["is_to_resume"]
+    trial.grafts = [_graft_from(graft, decode) for graft in fields["grafts"]]
+    trial.num_rows = fields["num_rows"]
+    if fields["last_result"]:
+        # A trial that has not reported since its last exploit has its last result from the configuration before.
+        has_reported = not trial.grafts or trial.num_rows > trial.grafts[-1].num_rows
+        trial.last_result = {**fields["last_result"], CONFIG: trial.config if has_reported else trial.grafts[-1].config}
     trial.next_checkpoint = fields["next_checkpoint"]
     trial.resumed_iteration = fields["resumed_iteration"]
     trial.superseded_attempt = fields["superseded_attempt"]
@@ -96,6 +122,54 @@ def intention_from(fields: Mapping[str, Any] | None) -> Intention | None:
     """Return the intention that `intention_fields` has described."""
     reason = reason_from(fields["reason"]) if fields else None
     return Intention(Verdict(fields["verdict"]), Ending(fields["ending"]), reason) if fields and reason else None
+
+
+def exploit_fields(exploit: Exploit, encode: Translate = dict) -> Fields:
+    """Return a decision to exploit as JSON values, with its reason's fields among them."""
+    return {
+        "id": exploit.trial_id,
+        "donor": exploit.donor_id,
+        "config": encode(exploit.config),
+        "checkpoint": exploit.checkpoint,
+        **(reason_fields(exploit.reason) or {}),
+    }
+
+
+def exploit_from(fields: Mapping[str, Any], decode: Translate = dict) -> Exploit:
+    """Return the decision that `exploit_fields` has described."""
+    config = decode(fields["config"])
+    return Exploit(fields["id"], fields["donor"], config, Reason(fields["rule"], fields["n"]), fields["checkpoint"])
+
+
+def _graft_fields(graft: Graft, encode: Translate) -> Fields:
+    return {
+        "attempt": graft.attempt,
+        "num_rows": graft.num_rows,
+        "iteration": graft.iteration,
+        "config": encode(graft.config),
+        "donor": graft.donor_id,
+        "checkpoint": checkpoint_fields(graft.checkpoint),
+        "from_iteration": graft.from_iteration,
+        "first_checkpoint": graft.first_checkpoint,
+        "reason": reason_fields(graft.reason),
+        "is_over": graft.is_over,
+    }
+
+
+def _graft_from(fields: Mapping[str, Any], decode: Translate) -> Graft:
+    reason = fields["reason"]
+    return Graft(
+        fields["attempt"],
+        fields["num_rows"],
+        fields["iteration"],
+        decode(fields["config"]),
+        fields["donor"],
+        CheckpointRecord(**fields["checkpoint"]),
+        fields["from_iteration"],
+        fields["first_checkpoint"],
+        Reason(reason["rule"], reason["n"]),
+        fields["is_over"],
+    )
 
 
 def checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:

@@ -23,7 +23,8 @@ class ReadyQueue:
         """Create an empty queue."""
         self._groups: OrderedDict[_Shape, deque[tuple[int, Trial]]] = OrderedDict()
         self._num_pushed = 0
-        self._members: set[str] = set()
+        self._members: dict[str, int] = {}
+        """The place of each member; an entry of a group that tells another place is a dead one."""
         self._rests = Deadlines()
         self._resting: dict[str, Trial] = {}
 
@@ -36,10 +37,15 @@ class ReadyQueue:
         """Return how many trials wait, resting ones included."""
         return len(self._members) + len(self._resting)
 
+    def __contains__(self, trial: Trial) -> bool:
+        """Return whether the trial waits, or rests."""
+        return trial.trial_id in self._members or trial.trial_id in self._resting
+
     def __iter__(self) -> Iterator[Trial]:
         """Iterate over the waiting trials, grouped by request, then over those that rest."""
         return itertools.chain(
-            (trial for group in self._groups.values() for _, trial in group if trial.trial_id in self._members), self._resting.values()
+            (entry[1] for group in self._groups.values() for entry in group if self._is_alive(entry)),
+            self._resting.values(),
         )
 
     @property
@@ -61,8 +67,8 @@ class ReadyQueue:
 
     def in_order(self) -> list[Trial]:
         """Return the waiting trials in the order in which they became ready."""
-        entries = [entry for group in self._groups.values() for entry in group if entry[1].trial_id in self._members]
-        return list(dict.fromkeys(trial for _, trial in sorted(entries, key=lambda entry: entry[0])))
+        entries = [entry for group in self._groups.values() for entry in group if self._is_alive(entry)]
+        return [trial for _, trial in sorted(entries, key=lambda entry: entry[0])]
 
     def push(self, trial: Trial) -> None:
         """Append a trial; one that waits already keeps its place, and one that rests goes on resting."""
@@ -70,28 +76,31 @@ class ReadyQueue:
             return
         shape = tuple(sorted(trial.resources.items()))
         self._num_pushed += 1
-        self._members.add(trial.trial_id)
+        self._members[trial.trial_id] = self._num_pushed
         self._groups.setdefault(shape, deque()).append((self._num_pushed, trial))
 
     def discard(self, trial: Trial) -> None:
         """Take a trial out, if it is in."""
-        self._members.discard(trial.trial_id)
+        self._members.pop(trial.trial_id, None)
         self._resting.pop(trial.trial_id, None)
         self._rests.cancel(trial.trial_id)
 
     def pop_first(self, can_start: Callable[[Trial], bool]) -> Trial | None:
         """Remove and return the longest waiting trial that `can_start` accepts; it is asked once per different request."""
-        heads = sorted(group[0] for group in self._live_groups())
-        for _, trial in heads:
+        for group in sorted(self._live_groups(), key=lambda group: group[0][0]):
+            trial = group[0][1]
             if can_start(trial):
-                self._groups[tuple(sorted(trial.resources.items()))].popleft()
-                self._members.discard(trial.trial_id)
+                group.popleft()
+                del self._members[trial.trial_id]
                 return trial
         return None
 
+    def _is_alive(self, entry: tuple[int, Trial]) -> bool:
+        return self._members.get(entry[1].trial_id) == entry[0]
+
     def _live_groups(self) -> list[deque[tuple[int, Trial]]]:
         for shape, group in list(self._groups.items()):
-            while group and group[0][1].trial_id not in self._members:
+            while group and not self._is_alive(group[0]):
                 group.popleft()
             if not group:
                 del self._groups[shape]

@@ -16,6 +16,8 @@ from .trial import CheckpointRecord, Ending, Failure, Status, Trial, WorkerState
 
 _NUM_QUICK_RETRIES: Final = 3
 _MAX_REST_S: Final = 60.0
+_MAX_DOUBLINGS: Final = 6
+"""Of a second, until the rests are as long as they get; more would one day be too much for a float."""
 
 
 class Roster:
@@ -26,6 +28,7 @@ class Roster:
 
     Attributes:
         trials: All trials in the order they were added.
+        by_id: The same by their ids.
         num_by_status: How many trials stand where.
         num_by_ending: Why how many trials are over.
         num_failed_attempts: How many attempts have failed, those that were tried again included.
@@ -46,20 +49,20 @@ class Roster:
         self.paused: dict[str, Trial] = {}
         self.pool = ResourcePool(capacity)
         self._max_concurrent = max_concurrent
-        self._by_id: dict[str, Trial] = {}
+        self.by_id: dict[str, Trial] = {}
 
-    def resize(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
+    def move_to(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
         """Take over other resources; no trial may hold any."""
         self.pool = ResourcePool(capacity)
         self._max_concurrent = max_concurrent
 
     def __getitem__(self, trial_id: str) -> Trial:
         """Return a trial by its id."""
-        return self._by_id[trial_id]
+        return self.by_id[trial_id]
 
     def find(self, trial_id: str) -> Trial | None:
         """Return the trial with this id, None if there is none."""
-        return self._by_id.get(trial_id)
+        return self.by_id.get(trial_id)
 
     @property
     def is_at_rest(self) -> bool:
@@ -69,7 +72,7 @@ class Roster:
     def add(self, trial: Trial) -> None:
         """Take in a new trial; it is PENDING and not yet ready."""
         self.trials.append(trial)
-        self._by_id[trial.trial_id] = trial
+        self.by_id[trial.trial_id] = trial
         self.num_by_status[trial.status] += 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -122,7 +125,7 @@ class Roster:
         move_worker(trial, WorkerMove.LAUNCH)
         trial.attempt += 1
         trial.start_time_s = now_s
-        trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
+        trial.resumed_iteration = trial.source.iteration if trial.source else 0
         self.live[trial.trial_id] = trial
 
     def retire(self, trial: Trial) -> None:
@@ -151,14 +154,24 @@ class Roster:
         self.num_failed_attempts += 1
         num_slow = trial.num_vain_attempts - _NUM_QUICK_RETRIES
         if num_slow > 0:
-            self.ready.rest(trial, now_s + min(2.0 ** (num_slow - 1), _MAX_REST_S))
+            self.ready.rest(trial, now_s + min(2.0 ** min(num_slow - 1, _MAX_DOUBLINGS), _MAX_REST_S))
         self.requeue(trial, TrialMove.RETRY)
 
     def requeue(self, trial: Trial, move: TrialMove) -> None:
         """Put the trial back in the queue, to continue from its latest checkpoint."""
+        self.paused.pop(trial.trial_id, None)
         self._move(trial, move)
-        trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
+        trial.is_to_resume = False
+        trial.resumed_iteration = trial.source.iteration if trial.source else 0
         self.ready.push(trial)
+
+    def resize(self, trial: Trial, resources: Mapping[str, float]) -> None:
+        """Let the trial, which has no worker, occupy something else from now on."""
+        is_ready = trial in self.ready
+        self.ready.discard(trial)
+        trial.resources = resources
+        if is_ready:
+            self.ready.push(trial)
 
     def revive(self, trial: Trial) -> None:
         """Take up a trial that was over, with all its attempts left."""
@@ -201,9 +214,11 @@ class Roster:
         assert set(self.live) == standing[Status.RUNNING], "live is not what runs"
         assert set(self.paused) == standing[Status.PAUSED], "paused is not what is paused"
         ready = {trial.trial_id for trial in self.ready}
-        assert standing[Status.PENDING] <= ready <= standing[Status.PENDING] | standing[Status.PAUSED], "ready is not what can start"
+        assert standing[Status.PENDING] <= ready <= standing[Status.PENDING] | standing[Status.PAUSED], (
+            f"ready is not what can start: {ready}, {standing}"
+        )
         assert all((trial.ending is not None) == trial.is_finished for trial in self.trials), "an ending without an end"
-        assert all(trial.has_checkpoint for trial in self.paused.values()), "a pause without a checkpoint"
+        assert all(trial.source or trial.exploit for trial in self.paused.values()), "a pause without a checkpoint"
         assert all(trial.worker is WorkerState.ABSENT for trial in self.trials if trial.trial_id not in self.live)
         self._check_resources()
 

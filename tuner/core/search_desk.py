@@ -26,8 +26,13 @@ class SearchDesk:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further configuration is going to be asked for."""
-        return self._has_ended or self._is_suspended or (self._max_trials is not None and self._num_asked >= self._max_trials)
+        """Whether no further configuration is going to be asked for in this session."""
+        return self._is_suspended or self.is_exhausted
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no further configuration is going to be asked for, in a later session either."""
+        return self._has_ended or (self._max_trials is not None and self._num_asked >= self._max_trials)
 
     @property
     def is_closed(self) -> bool:

@@ -10,6 +10,7 @@ from schedulers.scheduler import Scheduler
 
 from .commands import Outbox
 from .counsel import Counsel
+from .exploits import ExploitDesk
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .memory import intention_fields, intention_from
@@ -18,7 +19,8 @@ from .roster import Roster
 from .search_desk import SearchDesk
 from .settings import ExperimentSettings
 from .stoppers import Stopper
-from .trial import Intention, Report, Trial, WorkerState
+from .trial import Ending, Intention, Report, Status, Trial, WorkerState
+from .view import ExperimentWindow
 
 
 class ExperimentState:
@@ -28,16 +30,20 @@ class ExperimentState:
         settings: What was declared.
         roster: Every trial and where it stands; read-only to others.
         best: The best result so far.
+        desk: The account with the searcher; read-only to others.
         counsel: Scheduler and stopper, and what they have said.
         stall: Why the experiment ended with work left undone; empty where it did not.
+        misuse: Why it cannot go on as it was declared; empty where it can.
     """
 
     def __init__(self, settings: ExperimentSettings, scheduler: Scheduler, stopper: Stopper) -> None:
         """Create an experiment without trials."""
         self.roster = Roster(settings.capacity, settings.max_concurrent)
+        self.exploits = ExploitDesk(self.roster)
         self.best = Leaderboard(settings.metric, settings.mode)
         self.counsel = Counsel(scheduler, stopper)
-        self._desk = SearchDesk(settings.max_trials)
+        self.desk = SearchDesk(settings.max_trials)
+        scheduler.experiment = ExperimentWindow(self.roster, self.desk, lambda: self.settings)
         self._waiting: dict[str, Report] = {}
         self._now_s = 0.0
         self._is_routine = False
@@ -47,10 +53,10 @@ class ExperimentState:
     def _begin_session(self, settings: ExperimentSettings) -> None:
         """Take over the settings that hold for one driver's life; no worker is alive."""
         self.settings = settings
-        self.stall = ""
-        self.roster.resize(settings.capacity, settings.max_concurrent)
+        self.stall = self.misuse = ""
+        self.roster.move_to(settings.capacity, settings.max_concurrent)
         self._keeper = CheckpointKeeper(settings.checkpoints)
-        self._desk.resume(settings.max_trials)
+        self.desk.resume(settings.max_trials)
         self._patience = Patience(settings.report_timeout_s, settings.stop_grace_s)
         self.counsel.time_budget_s = settings.time_budget_s
         self._typical_request = settings.default_request
@@ -64,8 +70,10 @@ class ExperimentState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether no trial will ever run again."""
-        return self.roster.is_at_rest and self._desk.is_closed
+        """Whether no trial will ever run again in this session; paused ones outlast an interruption."""
+        is_interrupted = self._stopping is not None and self._stopping.ending is Ending.INTERRUPTED
+        is_at_rest = not (self.roster.live or self.roster.num_by_status[Status.PENDING]) if is_interrupted else self.roster.is_at_rest
+        return is_at_rest and self.desk.is_closed
 
     @property
     def stop_reason(self) -> Reason | None:
@@ -82,7 +90,7 @@ class ExperimentState:
         self.roster.check()
         waiting = {trial_id for trial_id, trial in self.roster.live.items() if trial.worker is WorkerState.WAITING}
         assert set(self._waiting) <= waiting, "an answer owed to nobody"
-        assert self._desk.num_outstanding >= 0, "more suggestions than were asked for"
+        assert self.desk.num_outstanding >= 0, "more suggestions than were asked for"
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the end of a turn as JSON values, without that of the trials, scheduler and stopper."""
@@ -91,22 +99,25 @@ class ExperimentState:
             "settings": self.settings.as_fields(),
             "roster": self.roster.state_dict(),
             "best": self.best.state_dict(),
-            "desk": self._desk.state_dict(),
+            "desk": self.desk.state_dict(),
             "patience": self._patience.state_dict(),
             "typical_request": dict(self._typical_request),
             "stopping": intention_fields(self._stopping),
             "is_unsettled": self._is_unsettled,
             "stall": self.stall,
+            "misuse": self.misuse,
         }
 
     def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
         """Take back all trials, in their order, and what `state_dict` returned; the experiment is new."""
         self._begin_session(ExperimentSettings.from_fields(state["settings"]))
         self.roster.load_state_dict(state["roster"], trials)
+        self.exploits.load(self.roster.trials)
         self.best.load_state_dict(state["best"], self.roster.__getitem__)
-        self._desk.load_state_dict(state["desk"])
+        self.desk.load_state_dict(state["desk"])
         self._patience.load_state_dict(state["patience"])
         self._typical_request = state["typical_request"]
         self._stopping = intention_from(state["stopping"])
         self._is_unsettled = state["is_unsettled"]
         self.stall = state["stall"]
+        self.misuse = state["misuse"]

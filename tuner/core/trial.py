@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schedulers.decisions import Reason
+from schedulers.decisions import Exploit, Reason
 
 from .result import AUTO_FILLED, TIME_THIS_ITER_S, TIME_TOTAL_S, TIMESTEPS_TOTAL, TRAINING_ITERATION, flatten
 from .summary import MetricSummary
@@ -100,6 +100,35 @@ def checkpoint_directory_name(index: int) -> str:
     return f"checkpoint_{index:06d}"
 
 
+@dataclass(frozen=True, slots=True)
+class Graft:
+    """An exploit that has taken effect: where a trial left its own path, and whose it took up.
+
+    Attributes:
+        attempt: The trial's last attempt before it.
+        num_rows: How many results of the trial count that were reported before it.
+        iteration: ``training_iteration`` that the trial had reached.
+        config: Its hyperparameters until then.
+        donor_id: Whose checkpoint it took.
+        checkpoint: That checkpoint.
+        from_iteration: ``training_iteration`` behind which its results go on: that of the checkpoint, unless it had to begin further back.
+        first_checkpoint: Index that its own next checkpoint got.
+        reason: Why.
+        is_over: Whether the donor's checkpoint is of no use any more: the trial has one of its own, or it was damaged or gone.
+    """
+
+    attempt: int
+    num_rows: int
+    iteration: int
+    config: Mapping[str, Any]
+    donor_id: str
+    checkpoint: CheckpointRecord
+    from_iteration: int
+    first_checkpoint: int
+    reason: Reason
+    is_over: bool = False
+
+
 class Trial:
     """One training run with one configuration.
 
@@ -122,10 +151,17 @@ class Trial:
         last_result: The latest result, nested as reported, with ``config``; empty before the first.
         summary: Running statistics of each of its metrics.
         checkpoints: Checkpoints that retention keeps, oldest first.
-        leased: Indices of checkpoints that somebody is about to read, which retention therefore leaves alone.
+        leases: Which checkpoint whom retention leaves for, by the reader's name: another trial that goes on from it, or ``""``, the trial
+            itself that has just been started from it.
         next_checkpoint: Index that the next checkpoint gets.
         resumed_iteration: ``training_iteration`` from which the current attempt continued; later results are reported again.
         intention: A decision that the worker has not yet obeyed.
+        exploit: A decision to take over another trial's checkpoint that has not taken effect, since the worker is still there or the
+            checkpoint is not; None for none.
+        resize: What the trial will occupy once its worker has left for that; None for no change.
+        is_to_resume: Whether it is to go on at once where `exploit` or `resize` takes effect.
+        grafts: The exploits that have taken effect, oldest first.
+        num_rows: How many of its results count, those of before the grafts included.
         owes_save: Whether a checkpoint was asked for that the next answer has to demand.
         gpu_ids: Devices assigned to the current attempt.
         start_time_s: Experiment time at which the current attempt was started.
@@ -141,18 +177,23 @@ class Trial:
         "config",
         "ending",
         "experiment_tag",
+        "exploit",
         "failures",
         "farthest_iteration",
         "gpu_ids",
+        "grafts",
         "intention",
+        "is_to_resume",
         "last_result",
-        "leased",
+        "leases",
         "local_path",
         "next_checkpoint",
         "num_failures",
+        "num_rows",
         "num_vain_attempts",
         "owes_save",
         "reason",
+        "resize",
         "resources",
         "resumed_iteration",
         "start_time_s",
@@ -184,7 +225,12 @@ class Trial:
         self.last_result: dict[str, Any] = {}
         self.summary: dict[str, MetricSummary] = {}
         self.checkpoints: list[CheckpointRecord] = []
-        self.leased: set[int] = set()
+        self.leases: dict[str, int] = {}
+        self.exploit: Exploit | None = None
+        self.resize: Mapping[str, float] | None = None
+        self.is_to_resume = False
+        self.grafts: list[Graft] = []
+        self.num_rows = 0
         self.next_checkpoint = 0
         self.resumed_iteration = 0
         self.failures: list[Failure] = []
@@ -195,9 +241,15 @@ class Trial:
         """Forget what the attempts so far have led to, and return the checkpoints that no longer count."""
         dropped = list(self.checkpoints)
         self.checkpoints.clear()
-        self.leased.clear()
+        self.leases.pop("", None)
+        if self.grafts:
+            self.config = self.grafts[0].config
+            self.grafts.clear()
+        self.exploit = self.resize = None
+        self.is_to_resume = False
         self.last_result = {}
         self.summary = {}
+        self.num_rows = 0
         self.num_failures = self.num_vain_attempts = self.farthest_iteration = self.resumed_iteration = 0
         self.superseded_attempt = self.attempt
         self.reason = None
@@ -214,6 +266,45 @@ class Trial:
         return self.checkpoints[-1] if self.checkpoints else None
 
     @property
+    def graft(self) -> Graft | None:
+        """The latest exploit as long as the trial has no checkpoint of its own since; None for none."""
+        return self.grafts[-1] if self.grafts and not self.grafts[-1].is_over else None
+
+    @property
+    def source(self) -> CheckpointRecord | None:
+        """The checkpoint from which the next attempt continues, the donor's behind an exploit; None for the beginning."""
+        if self.graft:
+            return self.graft.checkpoint
+        return self._latest_behind(self.grafts[-1]) if self.grafts else self.checkpoint
+
+    def _latest_behind(self, graft: Graft) -> CheckpointRecord | None:
+        """Return the latest checkpoint of its own since an exploit; where all are lost, an older one that leaves no hole in its results."""
+        reached = graft.from_iteration + self.num_rows - graft.num_rows
+        is_free = self.num_rows == graft.num_rows
+        fit = (kept for kept in reversed(self.checkpoints) if is_free or kept.index >= graft.first_checkpoint or kept.iteration <= reached)
+        return next(fit, None)
+
+    @property
+    def source_id(self) -> str:
+        """Whose checkpoint `source` is."""
+        return self.graft.donor_id if self.graft else self.trial_id
+
+    @property
+    def leased(self) -> set[int]:
+        """Indices of checkpoints that somebody is about to read, which retention therefore leaves alone."""
+        return set(self.leases.values())
+
+    @property
+    def checkpoint_index(self) -> int | None:
+        """Index of the latest committed checkpoint, None without one."""
+        return self.checkpoints[-1].index if self.checkpoints else None
+
+    @property
+    def checkpoint_iteration(self) -> int | None:
+        """``training_iteration`` of the latest committed checkpoint, None without one."""
+        return self.checkpoints[-1].iteration if self.checkpoints else None
+
+    @property
     def iteration(self) -> int:
         """``training_iteration`` of the latest result, 0 before the first."""
         return int(self.last_result.get(TRAINING_ITERATION, 0))
@@ -225,7 +316,9 @@ class Trial:
 
     def summarise(self, flat: Mapping[str, Any]) -> None:
         """Take a flattened result's numbers into the summary."""
-        if (iteration := flat.get(TRAINING_ITERATION, 0)) > self.farthest_iteration:
+        iteration = flat.get(TRAINING_ITERATION, 0)
+        self.num_rows = self._count_from_graft(iteration) if self.grafts else iteration
+        if iteration > self.farthest_iteration:
             self.farthest_iteration, self.num_vain_attempts = iteration, 0
         for name, value in flat.items():
             if (name in AUTO_FILLED and name not in _SUMMARISED) or isinstance(value, bool) or not isinstance(value, int | float):
@@ -234,6 +327,14 @@ class Trial:
             if summary is None:
                 summary = self.summary[name] = MetricSummary()
             summary.add(value)
+
+    def _count_from_graft(self, iteration: int) -> int:
+        """Return how many results count with this one; they go on from where the first attempt since an exploit did, or further back."""
+        graft = self.grafts[-1]
+        is_first = self.num_rows == graft.num_rows
+        if is_first or self.resumed_iteration < graft.from_iteration:
+            graft = self.grafts[-1] = replace(graft, from_iteration=self.resumed_iteration)
+        return graft.num_rows + iteration - graft.from_iteration
 
     @property
     def evaluated_params(self) -> dict[str, Any]:
@@ -250,6 +351,8 @@ class Verdict(enum.StrEnum):
 
     CONTINUE = "continue"
     PAUSE = "pause"
+    EXPLOIT = "exploit"
+    """Leave without saving, since another trial's checkpoint takes the place of what has been trained."""
     STOP = "stop"
 
 
@@ -262,16 +365,22 @@ class Intention:
     reason: Reason
 
     def outweighs(self, other: Intention | None) -> bool:
-        """Return whether this takes the place of another: an end for good outweighs an interruption, and that a pause.
+        """Return whether this takes the place of another: an end for good outweighs an exploit, that a pause, and that an interruption.
 
-        Otherwise the first word stands.
+        Otherwise the first word stands. A trial that is interrupted on its way into a pause is paused: it goes on when it is resumed,
+        and not at once when the experiment does.
         """
         return other is None or _weight(self) > _weight(other)
 
 
 def _weight(intention: Intention) -> int:
-    is_stop = intention.verdict is Verdict.STOP
-    return is_stop + (is_stop and intention.ending is not Ending.INTERRUPTED)
+    match intention.verdict:
+        case Verdict.STOP:
+            return 0 if intention.ending is Ending.INTERRUPTED else 3
+        case Verdict.EXPLOIT:
+            return 2
+        case _:
+            return 1
 
 
 @dataclass(frozen=True, slots=True)

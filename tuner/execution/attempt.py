@@ -57,6 +57,7 @@ class Attempt:
         trainable_name: What is trained.
         latest_checkpoint_dir: Directory of the trial's latest checkpoint: the one to continue from, then the last one reported.
         can_report: Whether training code reports itself, as functions do.
+        may_stay: Whether the process may wait for the trial's next attempt.
     """
 
     latest: ClassVar[Attempt | None] = None
@@ -72,6 +73,7 @@ class Attempt:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._verdict = Verdict.CONTINUE
+        self.may_stay = False
         self._is_over = False
         self._has_unread_answer = False
         self._next_checkpoint = assignment.next_checkpoint
@@ -89,14 +91,20 @@ class Attempt:
         self._channel.send({"kind": "started", "pid": self._pid})
         self._autofill.resume()
 
-    def finish(self, failure: Failure | None) -> None:
-        """Say that the attempt is over; later reports are errors. Waits for a report that another thread has under way."""
+    def finish(self, failure: Failure | None, *, stays: bool = False) -> None:
+        """Say that the attempt is over; later reports are errors. Waits for a report that another thread has under way.
+
+        Args:
+            failure: What went wrong, None for nothing.
+            stays: Whether the process waits for the next attempt.
+        """
         if os.getpid() != self._pid:  # a child that the training code has forked and that came back from it must not speak for its parent
             return
         with self._lock:
             self._is_over = True
         outcome = "failed" if failure else "stopped" if self.is_told_to_leave else "completed"
-        self._channel.send({"kind": "exited", "outcome": outcome, "failure": as_message(failure) if failure else None})
+        told = {"kind": "exited", "outcome": outcome, "failure": as_message(failure) if failure else None}
+        self._channel.send({**told, "stays": True} if stays else told)
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
         """Report metrics, with the checkpoint of a function, and wait for the answer.
@@ -172,6 +180,7 @@ class Attempt:
         answer = self._channel.receive()
         self._has_unread_answer = False
         self._verdict = Verdict(answer["verdict"])
+        self.may_stay = bool(answer.get("stay"))
         Attempt.latest = self
         return answer
 

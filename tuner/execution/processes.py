@@ -102,6 +102,7 @@ class ProcessExecutor:
         self._numbers = itertools.count(1)
         self._workers: dict[int, RemoteWorker] = {}
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
+        self._staying: dict[str, RemoteWorker] = {}
         self._events: list[Event] = []
         self._environ = dict(environ or {})
         self._overdue: list[tuple[float, int]] = []
@@ -137,6 +138,9 @@ class ProcessExecutor:
                     self._kill(command)
                 case _:
                     assert_never(command)
+        # Who was to stay for a start that has not come holds what now belongs to others.
+        for worker in [worker for worker in self._staying.values() if worker.is_told]:
+            self._dismiss(worker)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """See `Executor`.
@@ -155,6 +159,8 @@ class ProcessExecutor:
                 break
         self._is_woken = False
         events, self._events = self._events, []
+        for worker in self._staying.values():
+            worker.is_told = True
         return events
 
     def wake(self) -> None:
@@ -178,6 +184,7 @@ class ProcessExecutor:
             worker.end.close()
         self._workers.clear()
         self._by_attempt.clear()
+        self._staying.clear()
         self._selector.close()
         self._parcel.close()
         clapper, self._clapper = self._clapper, -1
@@ -187,6 +194,8 @@ class ProcessExecutor:
     # Commands.
 
     def _start(self, command: StartWorker) -> None:
+        if (worker := self._staying.get(command.trial_id)) and self._start_again(worker, command):
+            return
         try:
             worker, theirs = self._conceive(command)
         except Exception as error:  # noqa: BLE001  (the configuration's reduction methods may raise anything)
@@ -197,19 +206,43 @@ class ProcessExecutor:
             self._launcher.start(worker.number, theirs)
             self._watch_launcher()
 
+    def _start_again(self, worker: RemoteWorker, command: StartWorker) -> bool:
+        """Give the trial's next attempt to the process that has stayed for it; return False if it cannot have it."""
+        was = worker.command
+        try:
+            birth = self._birth(self._assign(command))
+        except Exception:  # noqa: BLE001  (it is tried again, and told, where a process is started)
+            return False
+        if (command.resources, command.gpu_ids) != (was.resources, was.gpu_ids):
+            return False
+        del self._staying[command.trial_id]
+        worker.take_on(command)
+        self._by_attempt[worker.trial_id, worker.attempt] = worker
+        worker.end.send_birth(birth)
+        self._watch(worker)
+        return True
+
+    def _dismiss(self, worker: RemoteWorker) -> None:
+        """End the process of a worker whose attempt is over and told."""
+        self._staying.pop(worker.trial_id, None)
+        worker.is_told = True
+        self._send_kill(worker)
+
     def _conceive(self, command: StartWorker) -> tuple[RemoteWorker, socket.socket]:
-        assignment = self._assign(command)
+        birth = self._birth(self._assign(command))
+        ours, theirs = socket.socketpair()
+        worker = RemoteWorker(next(self._numbers), command, DriverEnd(ours), Path(birth.trial_dir, STDERR))
+        worker.end.send_birth(birth)
+        return worker, theirs
+
+    def _birth(self, assignment: Assignment) -> Birth:
         directory = os.fspath(assignment.trial_dir)
         environ = worker_environment(assignment.resources, assignment.gpu_ids) | {
             "TUNER_TRIAL_ID": assignment.trial_id,
             "TUNER_TRIAL_DIR": directory,
             "TUNE_ORIG_WORKING_DIR": self._directory,
         }
-        birth = Birth(directory, environ, assignment.seed, pickled(assignment))
-        ours, theirs = socket.socketpair()
-        worker = RemoteWorker(next(self._numbers), command, DriverEnd(ours), Path(directory, STDERR))
-        worker.end.send_birth(birth)
-        return worker, theirs
+        return Birth(directory, environ, assignment.seed, pickled(assignment))
 
     def _refuse(self, command: StartWorker, error: Exception) -> None:
         if isinstance(error, OSError) and error.errno in _SCARCITIES:
@@ -328,15 +361,37 @@ class ProcessExecutor:
                 self._conclude(worker, None)
             return
         self._events += events
-        if worker.farewell:
+        if worker.is_unfit:
+            self._replace_unfit(worker)
+        elif worker.farewell and worker.stays:
+            self._keep(worker, worker.farewell)
+        elif worker.farewell:
             self._expect_end(worker, self._grace_s)
+
+    def _keep(self, worker: RemoteWorker, farewell: WorkerExited) -> None:
+        """Tell the end of an attempt whose process waits for the next one."""
+        del self._by_attempt[worker.trial_id, worker.attempt]
+        self._staying[worker.trial_id] = worker
+        self._events.append(farewell)
+
+    def _replace_unfit(self, worker: RemoteWorker) -> None:
+        """Start a new process for an attempt for which the old one could not be reset."""
+        del self._by_attempt[worker.trial_id, worker.attempt]
+        self._dismiss(worker)
+        self._start(worker.command)
 
     def _conclude(self, worker: RemoteWorker, remains: Remains | None) -> None:
         """Tell how a worker ended that is gone with its group; whatever it has said lies in the connection."""
         self._unwatch(worker)
-        self._events += worker.drain()
+        has_ended = worker.is_told or self._staying.get(worker.trial_id) is worker
+        if not has_ended:
+            self._events += worker.drain()
         worker.end.close()
-        del self._workers[worker.number], self._by_attempt[worker.trial_id, worker.attempt]
+        del self._workers[worker.number]
+        if has_ended:
+            self._staying.pop(worker.trial_id, None) if self._staying.get(worker.trial_id) is worker else None
+            return
+        del self._by_attempt[worker.trial_id, worker.attempt]
         self._events.append(worker.exit_event(remains))
 
     def _end_overdue(self) -> None:

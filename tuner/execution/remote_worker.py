@@ -19,7 +19,9 @@ _ANSWERS: Final = {
     for verdict in Verdict
     for save in (False, True)
 }
+_STAY: Final = strict_json.dumps({"verdict": Verdict.EXPLOIT.value, "save": False, "stay": True}).encode() + b"\n"
 
+_UNFIT: Final = {"kind": "unfit"}
 _STACK_LINES: Final = 60
 """How many of its last lines a killed worker is quoted with: it has written there where it was."""
 
@@ -33,14 +35,18 @@ class RemoteWorker:
         trial_id: Whose.
         attempt: Which.
         end: The driver's end of the connection.
+        command: What it was started for.
         farewell: What the worker itself has said last about how it ended.
+        stays: Whether it has said so and waits for the next attempt of its trial.
+        is_unfit: Whether it could not be reset for that.
+        is_told: Whether the end of its attempt has been told, so that nobody is to hear of the end of its process.
         is_orphaned: Whether the zygote that had started it is dead.
         mask: What the selector watches its connection for, 0 for nothing.
     """
 
     __slots__ = (
-        "_complaint", "_is_waiting", "_kill_reason", "_stderr", "_stderr_start", "attempt", "end", "farewell", "is_orphaned", "mask",
-        "number", "trial_id",
+        "_complaint", "_is_waiting", "_kill_reason", "_stderr", "_stderr_start", "attempt", "command", "end", "farewell", "is_orphaned",
+        "is_told", "is_unfit", "mask", "number", "stays", "trial_id",
     )  # fmt: skip
 
     def __init__(self, number: int, command: StartWorker, end: DriverEnd, stderr: Path) -> None:
@@ -54,13 +60,19 @@ class RemoteWorker:
         """
         self.number = number
         self.trial_id = command.trial_id
-        self.attempt = command.attempt
         self.end = end
-        self.farewell: WorkerExited | None = None
         self.is_orphaned = False
         self.mask = 0
         self._stderr = stderr
-        self._stderr_start = size(stderr)
+        self.take_on(command)
+
+    def take_on(self, command: StartWorker) -> None:
+        """Expect the first message of an attempt."""
+        self.command = command
+        self.attempt = command.attempt
+        self.farewell: WorkerExited | None = None
+        self.stays = self.is_unfit = self.is_told = False
+        self._stderr_start = size(self._stderr)
         self._complaint: Failure | None = None
         self._kill_reason: str | None = None
         self._is_waiting = False
@@ -91,7 +103,7 @@ class RemoteWorker:
     def answer(self, command: AnswerReport) -> None:
         """Begin to send the answer to a report."""
         self._is_waiting = False
-        self.end.send(_ANSWERS[command.verdict, command.save])
+        self.end.send(_STAY if command.stay and not command.save else _ANSWERS[command.verdict, command.save])
 
     def condemn(self, reason: str) -> None:
         """Note that the worker is being killed on the core's wish; a last word that comes later counts no more."""
@@ -123,12 +135,16 @@ class RemoteWorker:
     def _events(self, messages: list[Any]) -> list[Event]:
         events: list[Event] = []
         for message in messages:
+            if message == _UNFIT and not self.farewell:
+                self.is_unfit = True
+                continue
             event = to_event(self.trial_id, self.attempt, message)
             self._check(event)
             if not isinstance(event, WorkerExited):
                 events.append(event)
             elif self._kill_reason is None:
                 self.farewell = event
+                self.stays = message.get("stays") is True
         return events
 
     def _check(self, event: Event) -> None:

@@ -161,7 +161,7 @@ class TuneContext:
         return 0
 
 
-def run_attempt(trainable: Any, assignment: Assignment, channel: Channel) -> None:
+def run_attempt(trainable: Any, assignment: Assignment, channel: Channel) -> Trainable | None:
     """Run one attempt of a trial, from ``started`` to the one ``exited``, whatever the training code does.
 
     Args:
@@ -169,20 +169,42 @@ def run_attempt(trainable: Any, assignment: Assignment, channel: Channel) -> Non
         assignment: What to do.
         channel: The connection to the driver.
 
+    Returns:
+        The object of a class trainable that has left for an exploit and waits to be reset, see `run_again`; None where all is over.
+
     Raises:
         OSError, EOFError: Only what the channel raises when the driver is gone.
     """
     is_class = is_class_trainable(trainable)
     attempt = Attempt(assignment, channel, trainable_name(trainable), can_report=not is_class)
+    if not is_class:
+        return _run(attempt, functools.partial(_run_function, trainable, attempt))
+    return _run(attempt, functools.partial(_run_class, functools.partial(_set_up, trainable), attempt))
+
+
+def run_again(trainable: Trainable, assignment: Assignment, channel: Channel) -> Trainable | None:
+    """Run the next attempt of a trial with the object that the last one has left behind, if that can be reset; see `run_attempt`."""
+    attempt = Attempt(assignment, channel, trainable_name(type(trainable)), can_report=False)
+    if not trainable.take_up(assignment, revealed(assignment.config)):
+        channel.send({"kind": "unfit"})
+        return None
+    return _run(attempt, functools.partial(_run_class, lambda _: trainable, attempt))
+
+
+def _run(attempt: Attempt, run: Callable[[], Trainable | None]) -> Trainable | None:
     with attached(attempt):
         attempt.start()
-        failure = _failure_of(_run_class if is_class else _run_function, trainable, attempt)
-        attempt.finish(failure)
+        left: list[Trainable] = []
+        failure = _failure_of(run, left)
+        attempt.finish(failure, stays=bool(left))
+    return left[0] if left else None
 
 
-def _failure_of(run: Callable[[Any, Attempt], None], trainable: Any, attempt: Attempt) -> Failure | None:
+def _failure_of(run: Callable[[], Trainable | None], left: list[Trainable]) -> Failure | None:
+    """Return what went wrong, and add what waits for another attempt to `left`."""
     try:
-        run(trainable, attempt)
+        if trainable := run():
+            left.append(trainable)
     except StopTraining:
         return None
     except SystemExit as leaving:
@@ -227,8 +249,8 @@ def _refuse_awaitable(returned: Any) -> None:
         raise TypeError("the training function returned an awaitable, and nobody awaits it; run it with asyncio.run inside the function")
 
 
-def _run_class(trainable_class: type[Trainable], attempt: Attempt) -> None:
-    trainable = _set_up(trainable_class, attempt)
+def _run_class(make: Callable[[Attempt], Trainable], attempt: Attempt) -> Trainable | None:
+    trainable = make(attempt)
     if directory := attempt.assignment.checkpoint_dir:
         read_checkpoint(trainable, directory)
     is_done = False
@@ -236,7 +258,10 @@ def _run_class(trainable_class: type[Trainable], attempt: Attempt) -> None:
         result = trainable.train()
         is_done = result[DONE]
         attempt.submit(result, functools.partial(write_checkpoint, trainable))
+    if attempt.may_stay and not is_done and type(trainable).reset_config is not Trainable.reset_config:
+        return trainable
     trainable.stop()
+    return None
 
 
 def _set_up(trainable_class: type[Trainable], attempt: Attempt) -> Trainable:

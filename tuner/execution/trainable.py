@@ -229,6 +229,14 @@ class Trainable(ABC):
         self._autofill.restore(0, 0.0, {})
         return True
 
+    def take_up(self, assignment: Assignment, config: Mapping[str, Any]) -> bool:
+        """Get ready for another attempt of the trial in this process; return False if that is not possible."""
+        self._assignment = assignment
+        if not self.reset(config):
+            return False
+        self._autofill.restore(assignment.iteration, assignment.time_total_s, assignment.counters)
+        return True
+
     def stop(self) -> None:
         """End the training: calls `cleanup`."""
         self.cleanup()

@@ -32,7 +32,7 @@ from .autofill import host
 from .calling import with_config
 from .devices import limit_threads
 from .failures import as_message, describe
-from .session import run_attempt
+from .session import run_again, run_attempt
 from .wire import Birth, WorkerEnd
 
 _OOM_SCORE: Final = b"300"
@@ -128,7 +128,9 @@ def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
     except BaseException as error:  # noqa: BLE001  (the user's reduction methods may raise anything)
         channel.send({"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))})
         return
-    run_attempt(trainable, assignment, channel)
+    left = run_attempt(trainable, assignment, channel)
+    while left is not None:
+        left = run_again(left, pickle.loads(channel.receive_birth().assignment), channel)  # noqa: S301  (as above)
 
 
 def _settle(birth: Birth) -> None:

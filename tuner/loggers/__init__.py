@@ -11,6 +11,7 @@ from .console import Console
 from .csv_logger import CSVLoggerCallback
 from .error_log import ErrorLog
 from .json_logger import JsonLoggerCallback
+from .policy_log import PolicyLog
 from .tensorboard_logger import TBXLoggerCallback
 from .trial_file import TrialFileLogger
 
@@ -23,6 +24,7 @@ __all__ = [
     "ErrorLog",
     "JsonLoggerCallback",
     "LoggerCallback",
+    "PolicyLog",
     "TBXLoggerCallback",
     "TrialFileLogger",
     "default_loggers",

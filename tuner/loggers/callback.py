@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.core.trial import Trial
+from tuner.core.trial import Graft, Trial
 
 if TYPE_CHECKING:
     from tuner.storage.checkpoints import Checkpoint
@@ -69,6 +69,12 @@ class Callback:
 
     def on_checkpoint(self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any) -> None:
         """Called with each committed checkpoint."""
+
+    def on_trial_exploit(self, iteration: int, trials: Sequence[Trial], trial: Trial, graft: Graft, **info: Any) -> None:
+        """Called when a trial is going to continue from another one's checkpoint with another configuration, before `on_trial_start`.
+
+        `graft` tells from whose, and what went before; ``trial.config`` is the new configuration.
+        """
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Called once, after the last trial has ended."""

@@ -24,6 +24,7 @@ Hook = Literal[
     "on_trial_recover",
     "on_trial_error",
     "on_checkpoint",
+    "on_trial_exploit",
     "on_experiment_end",
 ]
 """The name of a hook of `Callback`."""

@@ -73,17 +73,18 @@ class _CsvFile(TrialFile):
         self._path = directory / PROGRESS
         self._columns: dict[str, None] | None = None
         self._last_iteration: int | None = None
+        self._num_earlier = 0
 
     def __str__(self) -> str:
         return str(self._path)
 
     def is_complete(self, trial: Trial) -> bool:
         num_rows, last = _extent(self._path)
-        return num_rows == trial.iteration and (num_rows == 0 or last == trial.iteration)
+        return num_rows == trial.num_rows and (num_rows == 0 or last == trial.iteration)
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:
-            self._cut_back(-1 if begin.is_first else begin.resumed_iteration)
+            self._cut_back(0 if begin.is_first else begin.num_earlier, -1 if begin.is_first else begin.resumed_iteration)
         if not segment.rows:
             return
         if self._columns is None:
@@ -111,11 +112,12 @@ class _CsvFile(TrialFile):
         padding = [""] * (len(columns) - len(self._columns))
         self.replace(self._path, _encode([columns, *(line + padding for line in old), *lines]))
 
-    def _cut_back(self, iteration: int) -> None:
-        if self._last_iteration is not None and self._last_iteration <= iteration:
+    def _cut_back(self, num_earlier: int, iteration: int) -> None:
+        """Leave the first rows, and of the others those up to an iteration."""
+        if self._num_earlier == num_earlier and self._last_iteration is not None and self._last_iteration <= iteration:
             return
-        header, lines = read_table(self._path) if iteration > 0 else ([], [])
-        kept = [line for line in lines if _iteration(header, line) <= iteration]
+        header, lines = read_table(self._path) if iteration > 0 or num_earlier else ([], [])
+        kept = [line for number, line in enumerate(lines) if number < num_earlier or _iteration(header, line) <= iteration]
         if kept:
             self.replace(self._path, _encode([header, *kept]))
         else:
@@ -123,7 +125,7 @@ class _CsvFile(TrialFile):
             header = []
             self._path.unlink(missing_ok=True)
         self._columns = dict.fromkeys(header)
-        self._last_iteration = iteration
+        self._num_earlier, self._last_iteration = num_earlier, iteration
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -51,6 +51,7 @@ class _JsonFile(TrialFile):
         super().__init__(directory, owner)
         self._path = directory / RESULTS
         self._last_iteration: int | None = None
+        self._num_earlier = 0
         self._tail = "}\n"
 
     def __str__(self) -> str:
@@ -60,8 +61,8 @@ class _JsonFile(TrialFile):
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
-            return trial.iteration == 0
-        if data.count(b"\n") != trial.iteration or not data.endswith(b"\n"):
+            return trial.num_rows == 0
+        if data.count(b"\n") != trial.num_rows or not data.endswith(b"\n"):
             return False
         last = data[data.rfind(b"\n", 0, -1) + 1 :]
         return f'"{TRAINING_ITERATION}":{trial.iteration},'.encode() in last
@@ -70,21 +71,23 @@ class _JsonFile(TrialFile):
         if begin := segment.begin:
             self.replace(self.directory / PARAMS, encode_json(begin.config, is_pretty=True).encode() + b"\n")
             self._tail = f',"config":{encode_json(begin.config)}}}\n'
-            self._cut_back(-1 if begin.is_first else begin.resumed_iteration)
+            self._cut_back(0 if begin.is_first else begin.num_earlier, -1 if begin.is_first else begin.resumed_iteration)
         lines = [encode_json(row.result)[:-1] + self._tail for row in pace(segment.rows)]
         if lines:
             self.append(self._path, "".join(lines).encode())
             self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
 
-    def _cut_back(self, iteration: int) -> None:
-        if self._last_iteration is not None and self._last_iteration <= iteration:
+    def _cut_back(self, num_earlier: int, iteration: int) -> None:
+        """Leave the first rows, and of the others those up to an iteration."""
+        if self._num_earlier == num_earlier and self._last_iteration is not None and self._last_iteration <= iteration:
             return
-        if iteration <= 0:
+        if iteration <= 0 and not num_earlier:
             self._path.unlink(missing_ok=True)
         elif self._path.exists():
-            kept = [line for line, row in read_rows(self._path) if _iteration(row) <= iteration]
+            rows = enumerate(read_rows(self._path))
+            kept = [line for number, (line, row) in rows if number < num_earlier or _iteration(row) <= iteration]
             self.replace(self._path, b"".join(kept))
-        self._last_iteration = iteration
+        self._num_earlier, self._last_iteration = num_earlier, iteration
 
 
 def read_rows(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:

@@ -98,9 +98,9 @@ class _EventFile(TrialFile):
     def is_complete(self, trial: Trial) -> bool:
         files = _event_files(self.directory)
         if len(files) != 1:
-            return not files and trial.iteration == 0
+            return not files and trial.num_rows == 0
         num_records, step = extent(files[0].read_bytes())
-        return num_records >= trial.iteration + _NUM_FIRST_RECORDS and step == (_step(trial.last_result) if trial.iteration else None)
+        return num_records >= trial.num_rows + _NUM_FIRST_RECORDS and step == (_step(trial.last_result) if trial.iteration else None)
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if segment.begin and segment.begin.is_first:
@@ -128,6 +128,8 @@ class _EventFile(TrialFile):
             yield self._encoder.version(begin.at)
             yield self._logger.session_start(begin)
             return
+        if begin.num_earlier:
+            return  # a restart would hide what was reported before the trial went on from another one's checkpoint
         resumed = begin.resumed_step if self._counts_timesteps else begin.resumed_iteration
         if resumed is not None and (self._last_step is None or self._last_step > resumed):
             yield self._encoder.restart(begin.at, resumed + 1 if resumed else 0)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, assert_never, final
 
 from tuner.core.result import CONFIG, TIMESTAMP, TIMESTEPS_TOTAL, flatten
-from tuner.core.trial import Ending, Status, Trial
+from tuner.core.trial import Ending, Graft, Status, Trial
 from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import FILE_MODE
 from tuner.storage.folder import make_folder
@@ -36,6 +36,8 @@ class Begin:
         is_first: Whether whatever of this trial is on disk does not count.
         resumed_iteration: Rows after this training iteration are going to be reported again.
         resumed_step: The same in ``timesteps_total``, None where the trial does not count them.
+        num_earlier: How many rows stay whatever their iteration, since the trial reported them before it went on from another one's
+            checkpoint.
         at: Unix time.
     """
 
@@ -43,6 +45,7 @@ class Begin:
     is_first: bool
     resumed_iteration: int
     resumed_step: int | None
+    num_earlier: int
     at: float
 
 
@@ -245,11 +248,24 @@ class TrialFileLogger(LoggerCallback):
             file.write(list(self._story(trial, results_of(trial.trial_id))), pace)
 
     def _story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
-        yield replace(_begin(trial), is_first=True)
-        for result in results:
+        branches = deque(trial.grafts)
+        yield replace(_begin(trial), is_first=True, config=branches[0].config if branches else trial.config)
+        for number, result in enumerate(results):
+            while branches and number == branches[0].num_rows:
+                yield self._at_graft(trial, branches)
             yield Row(result, float(result.get(TIMESTAMP) or time.time()))
+        while branches:
+            yield self._at_graft(trial, branches)
         if trial.is_finished and trial.ending is not Ending.INTERRUPTED:
             yield End(trial.status is Status.ERROR, time.time())
+
+    @staticmethod
+    def _at_graft(trial: Trial, branches: deque[Graft]) -> Begin:
+        """Return what happened at the first of the trial's branches that are left, and strike it off."""
+        graft = branches.popleft()
+        config = branches[0].config if branches else trial.config
+        step = graft.checkpoint.counters.get(TIMESTEPS_TOTAL)
+        return Begin(config, False, graft.checkpoint.iteration, step, graft.num_rows, time.time())
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Write everything that is still waiting."""
@@ -303,9 +319,11 @@ class _Audit(Sink):
 
 
 def _begin(trial: Trial) -> Begin:
-    origin = next((kept for kept in reversed(trial.checkpoints) if kept.iteration == trial.resumed_iteration), None)
+    own = next((kept for kept in reversed(trial.checkpoints) if kept.iteration == trial.resumed_iteration), None)
+    origin = trial.graft.checkpoint if trial.graft else own
     resumed_step = origin.counters.get(TIMESTEPS_TOTAL) if origin else None
-    return Begin(trial.config, trial.attempt <= 1, trial.resumed_iteration, resumed_step, time.time())
+    num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
+    return Begin(trial.config, trial.attempt <= 1, trial.resumed_iteration, resumed_step, num_earlier, time.time())
 
 
 def append(path: Path, data: bytes) -> None:

@@ -9,6 +9,7 @@
       journal/torn-<segment>-<byte> what a recovery has cut off
       snapshot/<last sequence>.json the newest two
       objects/<sha256>.npy         large constants of configurations
+      pbt_global.txt  pbt_policy_<trial_id>.txt   who took over from whom
       <trial_id>/
         params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
         checkpoint_000000/ ...
@@ -34,6 +35,7 @@ PROGRESS = "progress.csv"
 ERROR = "error.txt"
 STARTED_AGAIN = "Started again"
 """Begins a paragraph of `ERROR`: whatever had failed before it, the trial has gone on."""
+PBT_GLOBAL = "pbt_global.txt"
 STDOUT = "stdout"
 STDERR = "stderr"
 STAGING_PREFIX = ".tmp-"
@@ -62,6 +64,11 @@ def check_name(name: str) -> str:
     if name.endswith(".") or name.partition(".")[0].upper() in _DEVICES:
         raise ValueError(f"name must not end in '.' or be that of a device, got {name!r}; there are file systems that cannot hold it")
     return name
+
+
+def pbt_policy(trial_id: str) -> str:
+    """Return the name of the file with a trial's ancestry."""
+    return f"pbt_policy_{trial_id}.txt"
 
 
 def trial_directory(experiment: str | os.PathLike[str], trial_id: str) -> Path:

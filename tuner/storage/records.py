@@ -10,9 +10,10 @@ was not the first. Frequent fields have short names: ``id`` trial, ``a`` attempt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, assert_never
 
-from schedulers.decisions import Decision, Pause, Reason, Resume, Save, Stop
+from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from tuner.core.counsel import Advice, StopAll
 from tuner.core.events import (
     CheckpointFailed,
@@ -32,7 +33,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.memory import checkpoint_fields, failure_fields
+from tuner.core.memory import checkpoint_fields, exploit_fields, exploit_from, failure_fields
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.errors import StorageError
@@ -62,6 +63,22 @@ def encode(event: Event, stamp: float, advice: Sequence[Advice] = ()) -> Body:
     if advice:
         body["d"] = [_advice_fields(said) for said in advice]
     return body
+
+
+def with_configs(
+    event: Event, advice: Sequence[Advice], translate: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> tuple[Event, Sequence[Advice]]:
+    """Return event and advice with the configurations in them put into JSON values, or brought back from them."""
+    if isinstance(event, TrialSuggested):
+        event = replace(event, config=translate(event.config))
+    if any(isinstance(said.decision, Exploit) for said in advice):
+        advice = tuple(_with_config(said, translate) for said in advice)
+    return event, advice
+
+
+def _with_config(said: Advice, translate: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Advice:
+    decision = said.decision
+    return replace(said, decision=replace(decision, config=translate(decision.config))) if isinstance(decision, Exploit) else said
 
 
 def mark(kind: str, stamp: float, **facts: Any) -> Body:
@@ -127,17 +144,21 @@ def _suggested_fields(event: TrialSuggested) -> Body:
 def _advice_fields(advice: Advice) -> Body:
     decision = advice.decision
     fields: Body = {"k": _kind_of(decision)}
-    if not isinstance(decision, StopAll):
-        fields["id"] = decision.trial_id
-    fields |= {"rule": decision.reason.rule, "n": dict(decision.reason.numbers)}
+    if isinstance(decision, Exploit):
+        fields |= exploit_fields(decision)
+    else:
+        fields |= {} if isinstance(decision, StopAll) else {"id": decision.trial_id}
+        fields |= {"rule": decision.reason.rule, "n": dict(decision.reason.numbers)}
     if isinstance(decision, Stop) and decision.is_complete:
         fields["is_complete"] = True
+    if isinstance(decision, Resize):
+        fields["resources"] = dict(decision.resources)
     if advice.question:
         fields["on"] = advice.question
     return fields
 
 
-def _kind_of(decision: Decision | StopAll) -> str:
+def _kind_of(decision: Decision | StopAll) -> str:  # noqa: PLR0911  (one case for each decision)
     match decision:
         case StopAll():
             return "stop_all"
@@ -149,6 +170,10 @@ def _kind_of(decision: Decision | StopAll) -> str:
             return "resume"
         case Save():
             return "save"
+        case Exploit():
+            return "exploit"
+        case Resize():
+            return "resize"
         case _:
             assert_never(decision)
 
@@ -195,7 +220,7 @@ def _checkpoint(fields: Mapping[str, Any] | None) -> CheckpointRecord | None:
     return None if fields is None else CheckpointRecord(**fields)
 
 
-def _decision(fields: Mapping[str, Any]) -> Decision | StopAll:
+def _decision(fields: Mapping[str, Any]) -> Decision | StopAll:  # noqa: PLR0911  (one case for each decision)
     reason = Reason(fields["rule"], fields["n"])
     if fields["k"] == "stop_all":
         return StopAll(reason)
@@ -209,6 +234,10 @@ def _decision(fields: Mapping[str, Any]) -> Decision | StopAll:
             return Resume(trial_id, reason)
         case "save":
             return Save(trial_id, reason)
+        case "exploit":
+            return exploit_from(fields)
+        case "resize":
+            return Resize(trial_id, fields["resources"], reason)
         case kind:
             raise ValueError(f"unknown decision {kind!r}")
 

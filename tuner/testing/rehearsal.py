@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, final
 
-from schedulers import Decision, Pause, Resume, Save, Scheduler, Stop, TrialView
+from schedulers import Decision, Exploit, Pause, Resize, Resume, Save, Scheduler, Stop, TrialView
 from tuner.core.trial import Status
 
 ResultOf = Callable[[int, int], dict[str, Any]]
@@ -22,7 +23,8 @@ class RehearsedTrial:
         config: Its hyperparameters.
         time: Its training iteration, 0 before the first result.
         status: Where it stands.
-        has_checkpoint: Whether a pause or a save has left a checkpoint.
+        resources: What it occupies.
+        checkpoints: Training iterations of its checkpoints, which pauses and saves have left.
         has_crashed: Whether it has had its crash and been tried again.
     """
 
@@ -30,13 +32,29 @@ class RehearsedTrial:
     config: Mapping[str, Any] = field(default_factory=dict)
     time: int = 0
     status: Status = Status.PENDING
-    has_checkpoint: bool = False
+    resources: Mapping[str, float] = field(default_factory=lambda: {"cpu": 1.0})
+    checkpoints: list[int] = field(default_factory=list)
     has_crashed: bool = False
 
     @property
     def trial_id(self) -> str:
         """The trial's name, made as the engine makes them."""
         return f"t{self.number:05d}"
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether it has one."""
+        return bool(self.checkpoints)
+
+    @property
+    def checkpoint_index(self) -> int | None:
+        """Index of the latest, None without one."""
+        return len(self.checkpoints) - 1 if self.checkpoints else None
+
+    @property
+    def checkpoint_iteration(self) -> int | None:
+        """Training iteration of the latest, None without one."""
+        return self.checkpoints[-1] if self.checkpoints else None
 
     @property
     def is_finished(self) -> bool:
@@ -48,6 +66,23 @@ def rising(number: int, time: int) -> dict[str, Any]:
     """Return the result of a trial whose score rises towards a plateau of its own; larger is better."""
     plateau = (number * 7 % 11 + 1) / 11
     return {"training_iteration": time, "time_total_s": 10.0 * time, "score": plateau * time / (time + 2)}
+
+
+@final
+class RehearsedExperiment:
+    """What a scheduler may see of the experiment that is played."""
+
+    can_save_on_demand = True
+
+    def __init__(self, trials: Mapping[str, TrialView], num_trials: int, num_slots: int) -> None:
+        self.trials: Mapping[str, TrialView] = MappingProxyType(trials)
+        self.max_trials: int | None = num_trials
+        self.resources: Mapping[str, float] = {"cpu": float(num_slots)}
+
+    @property
+    def no_more_trials(self) -> bool:
+        """Whether all trials have been added."""
+        return len(self.trials) == self.max_trials
 
 
 @final
@@ -66,7 +101,6 @@ class Rehearsal:
         config: The hyperparameters of every trial.
 
     Attributes:
-        scheduler: May be exchanged between two facts, as by a restart of the driver.
         after_fact: Called after each fact with the rehearsal, e.g. to exchange the scheduler.
         repeats_results: Whether every result after which its trial goes on is told twice.
         facts: What happened and what the scheduler decided, in order, as text that compares.
@@ -86,6 +120,8 @@ class Rehearsal:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         """Prepare the trials."""
+        self._trials: dict[str, RehearsedTrial] = {}
+        self.experiment = RehearsedExperiment(self._trials, num_trials, num_slots)
         self.scheduler = scheduler
         self.after_fact: Callable[[Rehearsal], None] = lambda _: None
         self.repeats_results = False
@@ -95,7 +131,16 @@ class Rehearsal:
         self._num_results = num_results
         self._num_slots = num_slots
         self._waiting = [RehearsedTrial(number, dict(config or {})) for number in range(num_trials)]
-        self._trials: dict[str, RehearsedTrial] = {}
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Who is told; may be exchanged between two facts, as by a restart of the driver."""
+        return self._scheduler
+
+    @scheduler.setter
+    def scheduler(self, scheduler: Scheduler) -> None:
+        scheduler.experiment = self.experiment
+        self._scheduler = scheduler
 
     @property
     def trials(self) -> Sequence[RehearsedTrial]:
@@ -167,12 +212,17 @@ class Rehearsal:
 
     def _resolve_idleness(self) -> None:
         paused: list[TrialView] = [*self._with_status(Status.PAUSED)]
-        if not paused or self._waiting or self._with_status(Status.PENDING) or not self._num_free_slots():
+        if not paused or self._with_status(Status.PENDING) or not self._num_free_slots():
             return
         self._tell("idle", self.scheduler.on_idle(paused, self._num_free_slots()))
-        if not self._with_status(Status.PENDING) and not self._with_status(Status.RUNNING):
+        if not self._waiting and not self._with_status(Status.PENDING) and not self._with_status(Status.RUNNING):
             for trial in self._with_status(Status.PAUSED):
                 self._end(trial)
+
+    @staticmethod
+    def _save(trial: RehearsedTrial) -> None:
+        if not trial.is_finished and trial.checkpoint_iteration != trial.time:
+            trial.checkpoints.append(trial.time)
 
     def _tell(self, fact: str, decisions: Sequence[Decision]) -> None:
         # The text of a decision compares equal where it holds NaN; the decision itself would not.
@@ -195,10 +245,19 @@ class Rehearsal:
                 self._end(trial)
             case Pause() if trial.status is Status.RUNNING:
                 trial.status = Status.PAUSED
-                trial.has_checkpoint = True
+                self._save(trial)
             case Resume() if trial.status is Status.PAUSED:
                 trial.status = Status.PENDING
             case Save():
-                trial.has_checkpoint = True
+                self._save(trial)
+            case Exploit(donor_id=donor_id) if donor_id in self._trials and trial.status is not Status.PENDING:
+                donor = self._trials[donor_id]
+                trial.status = Status.PAUSED
+                if donor.checkpoints or not donor.is_finished:
+                    self._save(donor)
+                    trial.time, trial.config = donor.checkpoints[-1], decision.config
+            case Resize(resources=resources):
+                self._save(trial)
+                trial.resources = resources
             case _:
                 pass  # A decision that has been overtaken, or one whose effect no scheduler can see here.

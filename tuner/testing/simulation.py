@@ -10,13 +10,13 @@ from typing import Any, final
 
 from schedulers.decisions import Decision
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.rows import MemoryRows
+from tuner.analysis.rows import History, MemoryRows, histories_of
 from tuner.config import RunConfig, TuneConfig
 from tuner.core.counsel import Advice, StopAll
 from tuner.core.events import Event, ResultReported
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord
+from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver import Driver
 from tuner.execution.simulated import Curves, Duration, SimulatedExecutor
 from tuner.execution.trainable import is_class_trainable
@@ -67,13 +67,16 @@ class MemoryLog:
     def flush(self) -> None:
         """Do nothing: there is nothing to be lost."""
 
-    def results(self) -> dict[str, list[Mapping[str, Any]]]:
-        """Return what each trial reported, by its id."""
+    def rows(self, trials: Sequence[Trial]) -> MemoryRows:
+        """Return what the trials have reported."""
+        histories = histories_of(trials)
         reported: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        branches: defaultdict[str, list[int]] = defaultdict(list)
         for entry in self.history:
-            if isinstance(entry.event, ResultReported):
-                reported[entry.event.trial_id].append(entry.event.metrics)
-        return dict(reported)
+            if isinstance(event := entry.event, ResultReported):
+                reported[event.trial_id].append(event.metrics)
+                branches[event.trial_id].append(histories.get(event.trial_id, History()).branch_of(event.attempt))
+        return MemoryRows(reported, branches)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,13 +131,14 @@ def simulate(
     Example:
         >>> import tuner as tune
         >>> from schedulers import ASHAScheduler
+        >>> scheduler = ASHAScheduler(max_t=8, reduction_factor=2, type="stopping")
         >>> def losses(config):
         ...     for step in range(1, 9):
         ...         yield {"loss": config["x"] / step}
         >>> simulation = simulate(
         ...     losses,
         ...     param_space={"x": tune.grid_search([1.0, 2.0, 3.0])},
-        ...     tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=ASHAScheduler(max_t=8, reduction_factor=2)),
+        ...     tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=scheduler),
         ...     duration_s=60.0,
         ... )
         >>> simulation.grid.get_best_result().config, simulation.elapsed_s
@@ -183,7 +187,7 @@ def _grid(experiment: Experiment, log: MemoryLog) -> ResultGrid:
     settings = experiment.settings
     mode: Any = settings.mode
     retention = settings.checkpoints.retention
-    return ResultGrid(experiment.trials, str(NOWHERE), MemoryRows(log.results()), settings.metric, mode, retention=retention)
+    return ResultGrid(experiment.trials, str(NOWHERE), log.rows(experiment.trials), settings.metric, mode, retention=retention)
 
 
 def _delete_nothing(trial_id: str, checkpoint: CheckpointRecord) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from schedulers import ASHAScheduler, Scheduler
-from tuner.analysis.rows import MemoryRows
+from tuner.analysis.rows import History, MemoryRows, histories_of
 from tuner.core.commands import StartWorker
 from tuner.core.experiment import Experiment
 from tuner.core.result import CONFIG, SHOULD_CHECKPOINT
@@ -72,16 +72,31 @@ def acknowledged_results_survive(world: World, left: Transcript) -> None:
 
 
 def rows_are_whole(experiment: Experiment, left: Transcript) -> None:
-    """I2: a trial's rows have no hole and no double, and none is missing that anybody was told of."""
+    """I2: a trial's rows have no hole and no double, and none is missing that anybody was told of.
+
+    Where it went on from another trial's checkpoint, they go on from that one's iteration.
+    """
+    histories = histories_of(experiment.trials)
     reported: dict[str, list[dict[str, Any]]] = {trial.trial_id: [] for trial in experiment.trials}
+    branches: dict[str, list[int]] = {trial.trial_id: [] for trial in experiment.trials}
     for record in left.records:
         if record["k"] == "result" and GHOST not in record["m"]:
             reported[record["id"]].append(record["m"])
-    rows = MemoryRows(reported)
+            branches[record["id"]].append(histories.get(record["id"], History()).branch_of(record["a"]))
+    rows = MemoryRows(reported, branches)
     for trial in experiment.trials:
         iterations = [row["training_iteration"] for row in rows.of(trial.trial_id)]
-        require("I2", iterations == list(range(1, len(iterations) + 1)), "rows of %s are %s", trial.trial_id, iterations)
-        require("I2", trial.iteration == len(iterations), "%s ends at %s, its rows at %s", trial.trial_id, trial.iteration, len(iterations))
+        require("I2", iterations == _iterations_of(trial), "rows of %s are %s, and should be %s", trial, iterations, _iterations_of(trial))
+
+
+def _iterations_of(trial: Trial) -> list[int]:
+    """Return the iterations that a trial's rows tell of."""
+    found: list[int] = []
+    first = 1
+    for graft in trial.grafts:
+        found += range(first, first + graft.num_rows - len(found))
+        first = graft.from_iteration + 1
+    return found + list(range(first, first + trial.num_rows - len(found)))
 
 
 def transitions_are_legal(experiment: Experiment) -> None:
@@ -100,13 +115,21 @@ def one_worker_per_trial(world: World, start: StartWorker, live: Mapping[str, in
 
 def starts_from_a_good_checkpoint(world: World, start: StartWorker) -> None:
     """I5: a start uses the latest checkpoint of the trial that is recorded and intact, and never overwrites one that is recorded."""
-    recorded = _experiment(world).roster[start.trial_id].checkpoints
-    require("I5", start.checkpoint == (recorded[-1] if recorded else None), "%s does not use the latest of %s", start, recorded)
+    trial = _experiment(world).roster[start.trial_id]
+    recorded = trial.checkpoints
+    if start.source_id == start.trial_id and trial.graft is None:
+        latest = trial.source if trial.grafts else recorded[-1] if recorded else None
+        require("I5", start.checkpoint == latest, "%s does not use the latest of %s", start, recorded)
+    else:
+        donor = _experiment(world).roster[start.source_id]
+        require("I5", start.checkpoint in donor.checkpoints, "%s starts from what %s does not have", start, donor)
+        is_leased = start.checkpoint is not None and donor.leases.get(start.trial_id) == start.checkpoint.index
+        require("I5", is_leased, "%s starts from what it has not leased", start)
     taken = {checkpoint.index for checkpoint in recorded}
     require("I5", start.next_checkpoint not in taken, "%s is going to overwrite checkpoint %s", start.trial_id, start.next_checkpoint)
     if start.checkpoint:
         checkpoint_is_readable(world, start)
-    if world.scenario.num_to_keep is None:
+    if world.scenario.num_to_keep is None and not trial.grafts:
         _is_latest(world, start)
 
 
@@ -120,7 +143,7 @@ def checkpoint_is_readable(world: World, start: StartWorker) -> None:
     """I5: what a worker is told to load is there, whole, and of the iteration that it is told."""
     if start.checkpoint is None:
         return
-    saved = world.checkpoints.find(start.trial_id, start.checkpoint)
+    saved = world.checkpoints.find(start.source_id, start.checkpoint)
     if saved is None:
         raise Violation("I5", f"{start.trial_id} starts from {start.checkpoint.directory}, which is not there")
     require("I5", not saved.damage, "%s starts from %s, although %s", start.trial_id, start.checkpoint.directory, saved.damage)
@@ -139,9 +162,13 @@ def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
     for level, rung in zip(inner.levels, bracket["rungs"], strict=True):
         owed = Counter(ledger.values[trial_id, int(level)] for trial_id, told in ledger.told.items() if told >= level)
         known = Counter(value for (_, iteration), value in ledger.values.items() if iteration == level)
-        stands = Counter(rung["values"])
-        require("I6", rung["values"] == sorted(rung["values"]), "the rung at %s is out of order: %s", level, rung["values"])
-        require("I6", owed <= stands, "the rung at %s has forgotten %s", level, owed - stands)
+        # Where trials are only stopped, values are kept in their order; where they are promoted, with their trials.
+        has_promotions = "recorded" in rung
+        values = [float(value) for _, value, _ in rung["recorded"]] if has_promotions else rung["values"]
+        stands = Counter(values)
+        require("I6", has_promotions or values == sorted(values), "the rung at %s is out of order: %s", level, values)
+        # Who was to be paused, and trained on since it failed before it was, is not compared at the levels that it passes.
+        require("I6", has_promotions or owed <= stands, "the rung at %s has forgotten %s", level, owed - stands)
         require("I6", stands <= known, "the rung at %s holds %s, which nobody reported", level, stands - known)
 
 
@@ -185,9 +212,10 @@ def takes_no_more_turns_than_needed(world: World) -> None:
     require("I9", world.num_turns < MAX_TURNS, "the experiment does not come to an end")
 
 
-def values_never_change(world: World, report: Report, value: float) -> None:
-    """I10: a deterministic training never reports another value when it repeats an iteration."""
-    known = world.ledger.values.setdefault((report.trial_id, report.iteration), value)
+def values_never_change(world: World, report: Report, config: str, value: float) -> None:
+    """I10: a deterministic training never reports another value when it repeats an iteration with the same configuration."""
+    world.ledger.values.setdefault((report.trial_id, report.iteration), value)
+    known = world.ledger.values_by_config.setdefault((report.trial_id, report.iteration, config), value)
     require("I10", known == value, "%s gave %s before and gives %s now", report, known, value)
 
 
@@ -200,31 +228,32 @@ def checkpoints_in_need_are_there(world: World, experiment: Experiment) -> None:
 
 
 def pauses_have_checkpoints(experiment: Experiment) -> None:
-    """I11: a paused trial has a checkpoint to go on from."""
+    """I11: a paused trial has a checkpoint to go on from, or waits for one."""
     for trial in experiment.roster.paused.values():
-        require("I11", trial.has_checkpoint, "%s is paused without a checkpoint", trial)
+        require("I11", trial.source or trial.exploit, "%s is paused without a checkpoint", trial)
 
 
 def only_own_failures_are_charged(world: World, trial: Trial) -> None:
     """I12: only a trial's own failures are charged to it, never a driver's death, a signal or a full disk; it tries as often as it may."""
     ledger, limit = world.ledger, world.scenario.max_failures
     num_own = ledger.own_failures[trial.trial_id]
-    is_unpausable = trial.trial_id in ledger.failed_saves and any(failure.kind == "CannotPause" for failure in trial.failures)
+    has_failed_to_save = trial.trial_id in ledger.failed_saves
+    num_unpausable = sum(failure.kind == "CannotPause" for failure in trial.failures) if has_failed_to_save else 0
     require(
         "I12",
-        trial.num_failures <= num_own + is_unpausable,
+        trial.num_failures <= num_own + num_unpausable,
         "%s is charged %s failures, its own are %s",
         trial,
         trial.num_failures,
         num_own,
     )
     require(
-        "I12", len(trial.failures) <= ledger.all_failures[trial.trial_id] + is_unpausable, "%s is charged with %s", trial, trial.failures
+        "I12", len(trial.failures) <= ledger.all_failures[trial.trial_id] + num_unpausable, "%s is charged with %s", trial, trial.failures
     )
     require(
         "I12", limit < 0 or trial.num_failures <= limit + 1, "%s has failed %s times and may do so %s", trial, trial.num_failures, limit
     )
-    if trial.status is Status.ERROR and not is_unpausable:
+    if trial.status is Status.ERROR:
         require("I12", 0 <= limit < trial.num_failures, "%s was given up after %s failures of %s", trial, trial.num_failures, limit)
 
 
@@ -263,7 +292,7 @@ def few_checkpoints_are_kept(world: World, experiment: Experiment) -> None:
     """I16: a trial counts on no more than K checkpoints, the latest if it is none of the K best, and those that somebody reads."""
     limit = world.scenario.num_to_keep
     for trial in experiment.trials:
-        require("I16", not trial.leased or trial.status is Status.RUNNING, "%s has leased %s", trial, trial.leased)
+        require("I16", "" not in trial.leases or trial.status is Status.RUNNING, "%s has leased %s", trial, trial.leased)
         if limit:
             num, allowed = len(trial.checkpoints), limit + world.scenario.is_scored + len(trial.leased)
             require("I16", num <= allowed, "%s keeps %s checkpoints, num_to_keep is %s", trial, num, limit)
@@ -321,7 +350,8 @@ def all_samples_are_used(world: World, experiment: Experiment) -> None:
     num, wanted = len(experiment.trials), world.scenario.num_trials
     is_cut_short = world.scenario.time_budget_s is not None
     require("I20", num == wanted or (is_cut_short and num < wanted), "there are %s trials, %s were asked for", num, wanted)
-    require("I9", all(trial.is_finished for trial in experiment.trials), "a trial never ends")
+    is_over = all(trial.is_finished or (is_cut_short and trial.status is Status.PAUSED) for trial in experiment.trials)
+    require("I9", is_over, "a trial never ends")
     require("I9", not experiment.stall, experiment.stall)
     require("I9", all(math.isfinite(trial.last_result.get("loss", 0.0)) for trial in experiment.trials), "a value is lost")
 

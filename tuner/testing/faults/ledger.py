@@ -97,7 +97,8 @@ class Ledger:
         acknowledged: Every report that was answered, in order.
         num_safe: How many of them a power cut must not cost.
         written: Reports in all bytes that the disk has taken.
-        values: The value that each trial reported at each iteration.
+        values: The value that each trial first reported at each iteration.
+        values_by_config: The same for each configuration that the trial has had.
         told: The highest iteration of each trial that observers were told of.
         over: Trials that observers were told the end of, with what they were told.
         discarded: Trials whose worker was told to stop for good.
@@ -112,6 +113,7 @@ class Ledger:
     num_safe: int = 0
     written: set[Report] = field(default_factory=set)
     values: dict[tuple[str, int], float] = field(default_factory=dict)
+    values_by_config: dict[tuple[str, int, str], float] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)
     over: dict[str, str] = field(default_factory=dict)
     discarded: set[str] = field(default_factory=set)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from schedulers import Decision, Pause, Reason, Resume, Save, Scheduler, Stop, TrialView
+from schedulers import Decision, ExperimentView, Pause, Reason, Resume, Save, Scheduler, Stop, TrialView
 from searchers import Searcher
 from tuner.core.result import SHOULD_CHECKPOINT
 from tuner.loggers.callback import Callback
@@ -71,6 +71,7 @@ class FragileScheduler(Scheduler):
     Attributes:
         inner: The other one.
         is_calm: Whether it never raises.
+        has_raised: Whether it has raised, so that what it was asked about is half done.
     """
 
     def __init__(self, scheduler: Scheduler, fate: Fate) -> None:
@@ -78,10 +79,20 @@ class FragileScheduler(Scheduler):
         self.inner = scheduler
         self.metric, self.mode = scheduler.metric, scheduler.mode
         self._fate = fate
-        self.is_calm = False
+        self.is_calm = self.has_raised = False
+
+    @property
+    def experiment(self) -> ExperimentView:
+        """What the other one sees."""
+        return self.inner.experiment
+
+    @experiment.setter
+    def experiment(self, experiment: ExperimentView) -> None:
+        self.inner.experiment = experiment
 
     def _judge(self) -> None:
         if not self.is_calm and self._fate.strike(Occasion.JUDGEMENT):
+            self.has_raised = True
             raise PluginBroke(_BROKEN)
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:

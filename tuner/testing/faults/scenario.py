@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from schedulers import ASHAScheduler, FIFOScheduler, Scheduler
+from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, Searcher
+from searchers.space import uniform
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 
@@ -116,7 +117,20 @@ class Scenario:
 def _asha(chance: Random) -> SchedulerFactory:
     factor = chance.choice((2, 3, 4))
     max_t = chance.choice((4, 9, 27))
-    return lambda: ASHAScheduler(max_t=max_t, reduction_factor=factor)
+    return lambda: ASHAScheduler(max_t=max_t, reduction_factor=factor, type="stopping")
+
+
+def _promotion(chance: Random) -> SchedulerFactory:
+    factor = chance.choice((2, 3))
+    max_t = chance.choice((4, 9))
+    return lambda: ASHAScheduler(max_t=max_t, reduction_factor=factor, type="promotion")
+
+
+def _pbt(chance: Random) -> SchedulerFactory:
+    interval, synch = chance.choice((1, 2, 3)), chance.random() < 0.3  # noqa: PLR2004
+    return lambda: PopulationBasedTraining(
+        "training_iteration", perturbation_interval=interval, hyperparam_mutations={"x": uniform(0.1, 1.0)}, synch=synch
+    )
 
 
 def _relay(chance: Random) -> SchedulerFactory:
@@ -128,6 +142,8 @@ SCHEDULERS: Final[Mapping[str, Callable[[Random], SchedulerFactory]]] = {
     "fifo": lambda _: FIFOScheduler,
     "asha": _asha,
     "relay": _relay,
+    "promotion": _promotion,
+    "pbt": _pbt,
 }
 """By name, what draws a factory of a scheduler."""
 
@@ -140,7 +156,7 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         scheduler: A name of `SCHEDULERS` or a factory; None to draw one.
     """
     chance = Random(seed)  # noqa: S311  (no secret)
-    name = chance.choice(("fifo", "asha", "asha", "asha", "asha", "relay")) if scheduler is None else scheduler
+    name = chance.choice(("fifo", "asha", "asha", "asha", "relay", "promotion", "pbt")) if scheduler is None else scheduler
     make_scheduler = SCHEDULERS[name](chance) if isinstance(name, str) else name
     can_save = name not in {"fifo", "asha"} or chance.random() < 0.5  # noqa: PLR2004  (a trial that may be paused must be able to save)
     is_calm_worker = chance.random() < 0.12  # noqa: PLR2004  (so that the outcome can be compared with an undisturbed one)

@@ -14,7 +14,7 @@ from tuner.config import ResumeConfig
 from tuner.core.events import Event, StopRequested
 from tuner.core.experiment import Experiment
 from tuner.core.stoppers import NoopStopper
-from tuner.core.trial import Ending
+from tuner.core.trial import Ending, Status
 from tuner.driver import Driver
 from tuner.errors import StorageError
 from tuner.insistence import Insistence
@@ -41,6 +41,7 @@ _SPACE = {"x": uniform(0.1, 1.0)}
 _REQUEST = {"cpu": 1.0}
 _SNAPSHOT_RATE = 0.03
 _RETRY_S = 3.0
+_TIME_BUDGET = "time_budget"
 
 
 @final
@@ -75,7 +76,10 @@ class Session:
         """Whether the driver has come to the end, and nothing is left to be continued."""
         trials, scenario = self.experiment.trials, self._world.scenario
         is_short = len(trials) < scenario.num_trials and scenario.time_budget_s is None
-        return self._has_ended and not is_short and not any(map(is_interrupted, trials))
+        why = self.experiment.stop_reason
+        is_time_up = why is not None and why.rule == _TIME_BUDGET
+        is_paused = any(trial.status is Status.PAUSED for trial in trials) and not is_time_up
+        return self._has_ended and not (is_short or is_paused or any(map(is_interrupted, trials)))
 
     def live(self) -> None:
         """Open, rebuild and drive on, to the end or to whatever comes before it."""
@@ -165,4 +169,4 @@ class Session:
 
 def is_interrupted(trial: Any) -> bool:
     """Return whether a trial goes on when the experiment is taken up again; where time was up, it would be up again at once."""
-    return trial.ending is Ending.INTERRUPTED and trial.reason.rule != "time_budget"
+    return trial.ending is Ending.INTERRUPTED and trial.reason.rule != _TIME_BUDGET

@@ -102,6 +102,8 @@ def _live(session: Session, world: World) -> bool:
     try:
         session.live()
     except DriverDied:
+        if session.scheduler.has_raised:
+            return False
         world.seen["killed again before anything was written"] += world.journal is None
     except PluginBroke:
         world.seen["plug-in raised, driver gave up"] += 1

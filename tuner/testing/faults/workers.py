@@ -209,7 +209,7 @@ class Workers:
             return
         if worker.command.checkpoint:
             invariants.checkpoint_is_readable(self._world, worker.command)
-            saved = self._world.checkpoints.find(worker.trial_id, worker.command.checkpoint)
+            saved = self._world.checkpoints.find(worker.command.source_id, worker.command.checkpoint)
             worker.num_steps = saved.num_steps if saved else 0
         self._events.append(WorkerStarted(worker.trial_id, worker.command.attempt, 1))
         self._train(worker)
@@ -245,7 +245,8 @@ class Workers:
         worker.num_steps += 1
         world, trial_id = self._world, worker.trial_id
         value = world.value_of(trial_id, dict(worker.command.config), worker.num_steps)
-        invariants.values_never_change(world, Report(trial_id, worker.command.attempt, worker.iteration), value)
+        config = repr(worker.command.config)
+        invariants.values_never_change(world, Report(trial_id, worker.command.attempt, worker.iteration), config, value)
         wall_s = round(world.now * TICK_S + world.wall_offset_s, 3)
         return {"training_iteration": worker.iteration, "loss": value, "timestamp": wall_s, "time_total_s": 0.1 * worker.iteration}
 

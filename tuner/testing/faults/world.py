@@ -98,7 +98,8 @@ class World:
         if self.journal and self.scenario.durability == "group" and self.now - self._synced_at >= _SYNC_TICKS:
             self._sync(self.journal)
         self.checkpoints.delete_doomed()
-        self._suffer_mischief(set(self.experiment.roster.live) if self.experiment else set())
+        live = self.experiment.roster.live.values() if self.experiment else ()
+        self._suffer_mischief({name for trial in live for name in (trial.trial_id, trial.source_id)})
 
     def _suffer_mischief(self, spared: set[str]) -> None:
         match self.fate.strike(Occasion.REST):

@@ -1,0 +1,167 @@
+"""A Gaussian process over hyperparameters whose knowledge fades with time, and the choice of what to try next. Needs scikit-learn.
+
+Rows are ``[time, score, *hyperparameters]``: when an interval began, in intervals; what the score was then; and with what it was trained,
+each hyperparameter between 0 and 1.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, StationaryKernelMixin, WhiteKernel
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+Array = NDArray[np.float64]
+
+_NUM_CANDIDATES = 1000
+_REFINEMENTS = (0.1, 0.03, 0.01)
+_MAX_GAIN = 2.0
+
+
+@final
+class FadingKernel(StationaryKernelMixin, Kernel):  # type: ignore[misc]  # scikit-learn has no types
+    """Similarity of rows: a Gaussian of their distance, less the longer they lie apart in time.
+
+    ``k(x, y) = exp(-|x - y|^2 / (2 length_scale^2)) * (1 - fading)^(|t - t'| / 2)``, where `t` is the first column and `x` all others.
+
+    Args:
+        length_scale: Distance at which rows are hardly similar any more.
+        fading: How much is forgotten from one interval to the next, between 0 and 0.5.
+        length_scale_bounds: Between which values the length scale is fitted.
+        fading_bounds: Between which values the fading is fitted.
+
+    Reference:
+        Parker-Holder, Nguyen, Roberts. Provably Efficient Online Hyperparameter Optimization with Population-Based Bandits. NeurIPS 2020,
+        arXiv 2002.02518. The time-varying part: Bogunovic, Scarlett, Cevher. Time-Varying Gaussian Process Bandit Optimization. 2016.
+    """
+
+    def __init__(
+        self,
+        length_scale: float = 0.5,
+        fading: float = 0.1,
+        length_scale_bounds: tuple[float, float] = (0.05, 10.0),
+        fading_bounds: tuple[float, float] = (1e-4, 0.5),
+    ) -> None:
+        self.length_scale = length_scale
+        self.fading = fading
+        self.length_scale_bounds = length_scale_bounds
+        self.fading_bounds = fading_bounds
+
+    @property
+    def hyperparameter_length_scale(self) -> Any:
+        """What scikit-learn fits as the length scale."""
+        return Hyperparameter("length_scale", "numeric", self.length_scale_bounds)
+
+    @property
+    def hyperparameter_fading(self) -> Any:
+        """What scikit-learn fits as the fading."""
+        return Hyperparameter("fading", "numeric", self.fading_bounds)
+
+    def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:  # noqa: N803  (scikit-learn's names)
+        """Return the similarity of each row of `X` to each of `Y`, and its gradient by the logarithms of the hyperparameters."""
+        rows = np.asarray(X, dtype=float)
+        others = rows if Y is None else np.asarray(Y, dtype=float)
+        gaps = np.abs(rows[:, :1] - others[:, 0])
+        distances = _squared_distances(rows[:, 1:], others[:, 1:]) / self.length_scale**2
+        similarity = np.exp(-distances / 2) * (1 - self.fading) ** (gaps / 2)
+        if not eval_gradient:
+            return similarity
+        by_fading = -similarity * gaps / 2 * self.fading / (1 - self.fading)
+        # In the alphabetical order of the names, as scikit-learn lists hyperparameters.
+        return similarity, np.dstack((by_fading, similarity * distances))
+
+    def diag(self, X: Array) -> Array:  # noqa: N803
+        """Return the similarity of each row to itself, which is 1."""
+        return np.ones(len(X))
+
+
+def _squared_distances(points: Array, others: Array) -> Array:
+    # By the binomial formula: one product of matrices instead of a third dimension; rounding may leave a little less than 0.
+    products = (points**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * points @ others.T
+    distances: Array = np.maximum(products, 0.0)
+    return distances
+
+
+def propose(
+    rows: Sequence[Sequence[float]], gains: Sequence[float], now: Sequence[float], busy: Sequence[Sequence[float]], rng: Generator
+) -> list[float]:
+    """Return the hyperparameters for which the upper confidence bound of the gain is largest.
+
+    Args:
+        rows: What has been tried.
+        gains: By how much the score got better for it; larger is better.
+        now: ``[time, score]`` from which the next interval begins.
+        busy: Rows that are being tried at the moment: nothing is known of their gain, but less is to be learnt beside them.
+        rng: Source of chance.
+
+    Returns:
+        Each hyperparameter, between 0 and 1.
+    """
+    # One thread: sums come out the same however many cores there are, and small matrices are faster.
+    with threadpool_limits(1):
+        return _proposed(np.asarray(rows, dtype=float), np.asarray(gains, dtype=float), now, np.asarray(busy, dtype=float), rng)
+
+
+def _proposed(tried: Array, gains: Array, now: Sequence[float], busy: Array, rng: Generator) -> list[float]:
+    scale = _score_scale(tried[:, 1])
+    inputs, target = _scaled(tried, scale), _standardised(gains)
+    mean = _fitted(FadingKernel() + WhiteKernel(0.1, (1e-3, 1.0)), inputs, target)
+    # What is observed does not change how sure the process is, so that zeros will do for what is not known yet.
+    all_inputs = np.vstack([inputs, _scaled(busy, scale)]) if len(busy) else inputs
+    spread = _fitted(mean.kernel_, all_inputs, np.concatenate([target, np.zeros(len(busy))]), is_final=True)
+    start = _scaled(np.asarray([[*now]], dtype=float), scale)[0]
+    weight = math.sqrt(max(0.0, 0.2 * math.log(0.4 * len(tried))))
+
+    def bound(candidates: Array) -> Array:
+        points = np.hstack([np.tile(start, (len(candidates), 1)), candidates])
+        worth: Array = mean.predict(points) + weight * spread.predict(points, return_std=True)[1]
+        return worth
+
+    return _largest(bound, tried.shape[1] - 2, rng)
+
+
+def _largest(bound: Any, num_dimensions: int, rng: Generator) -> list[float]:
+    candidates = rng.random((_NUM_CANDIDATES, num_dimensions))
+    best = candidates[int(np.argmax(bound(candidates)))]
+    for sd in _REFINEMENTS:
+        around = np.clip(best + sd * rng.standard_normal((_NUM_CANDIDATES // 10, num_dimensions)), 0.0, 1.0)
+        around[0] = best
+        best = around[int(np.argmax(bound(around)))]
+    return [float(unit) for unit in best]
+
+
+def _fitted(kernel: Any, inputs: Array, target: Array, *, is_final: bool = False) -> Any:
+    process = GaussianProcessRegressor(kernel, alpha=1e-6, optimizer=None if is_final else "fmin_l_bfgs_b", copy_X_train=False)
+    with warnings.catch_warnings():
+        # A hyperparameter at the end of its range is as good as any.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        process.fit(inputs, target)
+    return process
+
+
+def _score_scale(scores: Array) -> tuple[float, float]:
+    low, high = float(scores.min()), float(scores.max())
+    return low, (high - low) or 1.0
+
+
+def _scaled(rows: Array, scale: tuple[float, float]) -> Array:
+    low, width = scale
+    scaled = rows.copy()
+    scaled[:, 1] = (scaled[:, 1] - low) / width
+    return scaled
+
+
+def _standardised(gains: Array) -> Array:
+    spread = float(gains.std())
+    standardised: Array = np.clip((gains - gains.mean()) / (spread or 1.0), -_MAX_GAIN, _MAX_GAIN)
+    return standardised

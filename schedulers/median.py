@@ -1,0 +1,292 @@
+"""Median stopping: a trial whose best is worse than what others of its age have had on average has no future."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, final
+
+from .arguments import check_names, plain_number
+from .decisions import Decision, Number, Pause, Reason, Resume, Stop
+from .direction import require_direction
+from .readings import Readings, strict
+from .scheduler import Scheduler, TrialView
+
+_PAUSED, _STOPPED = "median.pause", "median.stop"
+_OVER = ("TERMINATED", "ERROR")
+
+
+@dataclass(slots=True)
+class Curve:
+    """What a trial has reported, as costs: smaller is better, and infinity is what is not a number.
+
+    Attributes:
+        times: When it reported from the grace period on, ascending.
+        averages: Mean cost of all its results from the grace period to that time.
+        best: Its smallest cost, before the grace period included.
+        last: When it reported last.
+    """
+
+    times: array[float] = field(default_factory=lambda: array("d"))
+    averages: array[float] = field(default_factory=lambda: array("d"))
+    best: float = math.inf
+    last: float = -math.inf
+
+    def add(self, time: float, cost: float, *, counts: bool) -> None:
+        """Append a result, to the average only where it counts."""
+        self.best = min(self.best, cost)
+        self.last = time
+        if counts:
+            self.averages.append(self._average_with(cost))
+            self.times.append(time)
+
+    def _average_with(self, cost: float) -> float:
+        if not self.averages:
+            return cost
+        average, num_results = self.averages[-1], len(self.averages) + 1
+        if math.isinf(average) or math.isinf(cost):
+            return math.inf
+        return average + (cost / num_results - average / num_results)  # as two quotients, since a difference may be too large
+
+    def average_at(self, time: float) -> float | None:
+        """Return the running average at a time; None before the first result that counts."""
+        index = bisect_right(self.times, time)
+        return self.averages[index - 1] if index else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the curve as JSON values."""
+        averages = [strict(average) for average in self.averages]
+        return {"times": list(self.times), "averages": averages, "best": strict(self.best), "last": strict(self.last)}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Curve:
+        """Return the curve that `state_dict` was returned from."""
+        averages = array("d", map(float, state["averages"]))
+        return cls(array("d", state["times"]), averages, float(state["best"]), float(state["last"]))
+
+
+@final
+class MedianStoppingRule(Scheduler):
+    """Stops a trial when its best result so far is worse than the median of the others' running averages up to the same time.
+
+    Every result is judged from `grace_period` on. A trial's running average at a time is the mean of its results from `grace_period` to
+    that time; a trial that has ended or has not come as far counts with the average it had last. There are no levels, so trials may
+    report as they like, and no trial waits for another.
+
+    **Pausing instead** (``hard_stop=False``). A trial that would have been stopped is paused. When no further trial comes
+    (``experiment.no_more_trials``) and a slot is free, those that were paused are resumed, first in, first out, and then left alone until
+    they end: nothing else needs their slots any more. Trials must save checkpoints for that, or be able to when they are asked to.
+
+    **When something is missing.** A result without ``time_attr`` or without the metric decides nothing and counts nowhere; `debug_string`
+    tells which was missing. A metric that is there but None, NaN or infinite is worse than every number: it makes an average worst from
+    then on, and a trial that has reported no number yet is worse than any median.
+
+    **Repeated results**, after a crash or a restore, are not judged again; a trial that was told to stop or to pause is told so again.
+
+    Each result costs 16 bytes of memory and, to be judged, a binary search in the curve of every other trial and their median.
+
+    Args:
+        time_attr: Which entry of a result tells how long the trial has trained; must grow. The three times below are in its units.
+        metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        grace_period: No trial is judged before, and results before count in no average; at least 0.
+        min_samples_required: How many other trials must have an average by then for a trial to be judged; at least 1.
+        min_time_slice: With ``hard_stop=False``, no trial is paused before it has trained so long; at least 0.
+        hard_stop: Whether to stop trials; False pauses them.
+
+    Raises:
+        TypeError: If a number is not a number.
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> scheduler = MedianStoppingRule("training_iteration", metric="loss", mode="min", grace_period=10, min_samples_required=3)
+        >>> scheduler.debug_string()
+        'MedianStoppingRule: 0 stopped, 0 paused, 0 curves'
+
+    Reference:
+        Golovin, Solnik, Moitra, Kochanski, Karro, Sculley. Google Vizier: A Service for Black-Box Optimization. KDD 2017, section 3.2.2.
+
+    Departures:
+        From the paper, as Ray Tune: trials that still run are compared with, too, and averages begin at `grace_period`. From Ray Tune:
+        other trials need not have come as far as the one that is judged, without which the first trials of an experiment, which run side
+        by side, would hardly ever be judged; a trial is not compared with itself; with ``hard_stop=False`` a trial is paused once
+        at most; NaN is worst; a missing metric does not raise; all of it survives a restore.
+    """
+
+    def __init__(  # noqa: PLR0917  (positions are given, too)
+        self,
+        time_attr: str = "time_total_s",
+        metric: str | None = None,
+        mode: str | None = None,
+        grace_period: Number = 60.0,
+        min_samples_required: int = 3,
+        min_time_slice: Number = 0,
+        hard_stop: bool = True,
+    ) -> None:
+        check_names(time_attr, metric, mode)
+        if not isinstance(min_samples_required, int) or isinstance(min_samples_required, bool):
+            raise TypeError(f"min_samples_required must be a whole number, got {min_samples_required!r}")
+        if min_samples_required < 1:
+            raise ValueError(f"min_samples_required must be at least 1, got {min_samples_required}; a median needs something to stand on")
+        self.metric = metric
+        self.mode = mode
+        self._time_attr = time_attr
+        self._grace_period = _checked_time("grace_period", grace_period)
+        slice_end = _checked_time("min_time_slice", min_time_slice)
+        self._earliest = self._grace_period if hard_stop else max(self._grace_period, slice_end)
+        self._min_samples_required = min_samples_required
+        self._hard_stop = hard_stop
+        self._curves: dict[str, Curve] = {}
+        self._verdicts: dict[str, Reason] = {}
+        self._resumed: set[str] = set()
+        self._num_stopped = 0
+        self._num_paused = 0
+        self._readings = Readings()
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        """Take over the experiment's metric and mode; there is no chance in this scheduler.
+
+        Raises:
+            ValueError: If neither the scheduler nor the experiment names a metric and a mode.
+        """
+        if not super().set_search_properties(metric, mode, **spec):
+            return False
+        require_direction(self)
+        return True
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        """Stop or pause the trial where its best is worse than the median of the others."""
+        trial_id = trial.trial_id
+        told = self._verdicts.get(trial_id)
+        if told is not None and self._hard_stop:
+            return (Stop(trial_id, told),)
+        # One that is to pause goes on reporting until it has a checkpoint.
+        is_new = self._record(trial_id, result)
+        if told is None and is_new:
+            told = self._judge(trial_id)
+        if told is None:
+            return ()
+        return (Stop(trial_id, told),) if self._hard_stop else (Pause(trial_id, told),)
+
+    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+        """Forget the verdict; the trial's curve stays for the others to be compared with."""
+        return self._let_go(trial.trial_id)
+
+    def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
+        """Forget the verdict; the trial's curve stays for the others to be compared with."""
+        return self._let_go(trial.trial_id)
+
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
+        """Resume those that were paused first once no further trial needs the slots."""
+        if not self.experiment.no_more_trials:
+            return ()
+        waiting = [trial.trial_id for trial in trials if trial.status not in _OVER]
+        return [self._resume(trial_id) for trial_id in waiting[:num_free_slots]]
+
+    def _resume(self, trial_id: str) -> Decision:
+        paused = self._verdicts.pop(trial_id, None)
+        self._resumed.add(trial_id)
+        return Resume(trial_id, Reason("median.resume", paused.numbers if paused else {}))
+
+    def _record(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Record a result where it tells what it has to, and return whether it was a new one."""
+        time, cost = self._readings.amount(result, self._time_attr), self._cost(result)
+        if time is None or cost is None or math.isinf(time):
+            return False
+        curve = self._curves.setdefault(trial_id, Curve())
+        if time <= curve.last:
+            return False
+        curve.add(time, cost, counts=time >= self._grace_period)
+        return True
+
+    def _cost(self, result: Mapping[str, Any]) -> float | None:
+        """Return the metric so that smaller is better, infinity for what is not a finite number; None where it is missing."""
+        value = self._readings.finite(result, str(self.metric))
+        if value is None:
+            return None
+        if math.isnan(value):
+            return math.inf
+        return value if require_direction(self) == "min" else -value
+
+    def _judge(self, trial_id: str) -> Reason | None:
+        curve = self._curves[trial_id]
+        if trial_id in self._resumed or curve.last < self._earliest:
+            return None
+        averages = [other.average_at(curve.last) for name, other in self._curves.items() if name != trial_id]
+        known = [average for average in averages if average is not None]
+        if len(known) < self._min_samples_required:
+            return None
+        middle = median(known)
+        if math.isfinite(curve.best) and curve.best <= middle:
+            return None
+        numbers = {"best": self._told(curve.best), "median": self._told(middle), "num_compared": len(known), "time": curve.last}
+        return self._give_verdict(trial_id, numbers)
+
+    def _give_verdict(self, trial_id: str, numbers: Mapping[str, Number | str]) -> Reason:
+        self._verdicts[trial_id] = Reason(_STOPPED if self._hard_stop else _PAUSED, numbers)
+        self._num_stopped += self._hard_stop
+        self._num_paused += not self._hard_stop
+        return self._verdicts[trial_id]
+
+    def _told(self, cost: float) -> Number | str:
+        """Return a cost as the value of the metric that it stands for."""
+        return strict((cost if self.mode == "min" else -cost) if math.isfinite(cost) else math.nan)
+
+    def _let_go(self, trial_id: str) -> Sequence[Decision]:
+        self._verdicts.pop(trial_id, None)
+        return ()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was recorded and decided, as JSON values."""
+        return {
+            "settings": self._settings(),
+            "curves": {trial_id: curve.state_dict() for trial_id, curve in self._curves.items()},
+            "verdicts": {name: {"rule": why.rule, "numbers": dict(why.numbers)} for name, why in self._verdicts.items()},
+            "resumed": sorted(self._resumed),
+            "num_stopped": self._num_stopped,
+            "num_paused": self._num_paused,
+            "without_number": sorted(self._readings.lacking),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned.
+
+        Raises:
+            ValueError: If it comes from a scheduler with another metric, mode or beginning of averages: what was recorded would not
+                compare.
+        """
+        if state["settings"] != self._settings():
+            raise ValueError(
+                f"state must come from a scheduler with {self._settings()}, got {state['settings']}; construct it with the same arguments"
+            )
+        self._curves = {trial_id: Curve.of(saved) for trial_id, saved in state["curves"].items()}
+        self._verdicts = {name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()}
+        self._resumed = set(state["resumed"])
+        self._num_stopped = state["num_stopped"]
+        self._num_paused = state["num_paused"]
+        self._readings = Readings(state["without_number"])
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "metric": self.metric,
+            "mode": self.mode,
+            "time_attr": self._time_attr,
+            "grace_period": self._grace_period,
+            "hard_stop": self._hard_stop,
+        }
+
+    def debug_string(self) -> str:
+        """Return how many trials it stopped and paused, how many curves it knows, and which entries results lacked."""
+        counts = f"{self._num_stopped} stopped, {self._num_paused} paused, {len(self._curves)} curves"
+        return "; ".join([f"{type(self).__name__}: {counts}", *([str(self._readings)] if self._readings.lacking else [])])
+
+
+def _checked_time(name: str, value: Any) -> Number:
+    number = plain_number(name, value)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name} must be at least 0 and finite, got {number}; it is counted in time_attr units")
+    return number

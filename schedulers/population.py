@@ -1,0 +1,313 @@
+"""The members of a population, and how they are compared at equal resource.
+
+What a member has reached is kept as a curve of scores over time, where time is the scheduler's ``time_attr``. A curve belongs to the
+weights: whoever takes over a donor's weights takes over its curve as well, up to the checkpoint from which it goes on.
+
+Four choices, each of which changes results, are made here and nowhere else:
+
+* **One step for all.** Members are compared at one step, the latest that all of them have reached; a curve that has no point there is read
+  between its two neighbours, along a straight line. So it does not matter who has reported last. Before a curve's first point counts
+  that point.
+* **Whoever lags far behind does not hold up the others**: a member is compared with those at most two intervals behind it, and with all
+  that are ahead. The one behind is compared in its own turn, at its own step.
+* **Inherited scores do not count.** A clone whose own results lie after the step says there only what its donor says, and is left out.
+* **What has diverged is worst.** A member whose latest score is not a number stands last whatever it was before, and never donates.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, final
+
+MAX_POINTS = 128
+"""How long a curve gets; then every other point of its older half is dropped."""
+_MAX_LAG = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One result of a member.
+
+    Attributes:
+        time: How long it had trained, in units of ``time_attr``.
+        score: The metric, NaN where it was not a finite number.
+        iteration: Its ``training_iteration``; None where the result had none.
+    """
+
+    time: float
+    score: float
+    iteration: int | None = None
+
+
+@final
+class Curve:
+    """Scores over time, never changed but at its end.
+
+    Args:
+        points: In ascending order of time.
+
+    Example:
+        >>> curve = Curve([Point(2, 0.5), Point(4, 0.75)])
+        >>> curve.at(3), curve.at(100), curve.at(0)
+        (0.625, 0.75, 0.5)
+    """
+
+    __slots__ = ("points",)
+
+    def __init__(self, points: Iterable[Point] = ()) -> None:
+        self.points = list(points)
+
+    @property
+    def time(self) -> float:
+        """Time of the last point, 0 without one."""
+        return self.points[-1].time if self.points else 0.0
+
+    @property
+    def score(self) -> float:
+        """The last score, NaN without one."""
+        return self.points[-1].score if self.points else math.nan
+
+    def add(self, point: Point) -> bool:
+        """Append a point; return False, and leave it out, if it is not later than the last one."""
+        if self.points and point.time <= self.time:
+            return False
+        self.points.append(point)
+        if len(self.points) > MAX_POINTS:
+            half = MAX_POINTS // 2
+            self.points[:half] = self.points[:half:2]
+        return True
+
+    def at(self, step: float) -> float:
+        """Return the score at a step: on the line between the two points beside it, else the nearest point's.
+
+        Beside a score that is not a number there is no line, and the earlier point counts.
+        """
+        after = bisect_right(self.points, step, key=_time_of)
+        if after in (0, len(self.points)):
+            return self.points[min(after, len(self.points) - 1)].score if self.points else math.nan
+        left, right = self.points[after - 1], self.points[after]
+        if left.time == step or not math.isfinite(right.score):
+            return left.score
+        return left.score + (right.score - left.score) * (step - left.time) / (right.time - left.time)
+
+    def until(self, iteration: int | None) -> Curve:
+        """Return the part of the curve up to a training iteration, all of it for None."""
+        if iteration is None:
+            return Curve(self.points)
+        return Curve(point for point in self.points if point.iteration is None or point.iteration <= iteration)
+
+    def state_dict(self) -> list[list[Any]]:
+        """Return the points as JSON values, None for NaN."""
+        return [[point.time, point.score if math.isfinite(point.score) else None, point.iteration] for point in self.points]
+
+    @staticmethod
+    def from_state(state: Iterable[Sequence[Any]]) -> Curve:
+        """Return the curve whose `state_dict` this is."""
+        return Curve(Point(time, math.nan if score is None else score, iteration) for time, score, iteration in state)
+
+
+def _time_of(point: Point) -> float:
+    return point.time
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Member:
+    """One trial as a member of the population.
+
+    Attributes:
+        trial_id: The trial.
+        number: How many joined before it.
+        curve: What its weights have reached.
+        turn_time: When its last turn was, or where it was cloned after that; its interval counts from here.
+        stride: How long its last interval has really been, since it ends with a result.
+        num_turns: How many turns it has had.
+        born: Time of the checkpoint from which it was cloned; minus infinity if it never was.
+        given_up: How far the weights had been trained that it gave up for that.
+        distrusted: Its own checkpoints up to this index are of weights that it has given up; -1 for none.
+        paused_at: Time at which it was told to pause, None while it is to train.
+        is_waiting: Whether it is paused for the others of its generation.
+        awaited_donor: Who has yet to save before it can go on as a clone; None if nobody.
+        former: What it was before it was told to wait for such a donor.
+    """
+
+    trial_id: str
+    number: int
+    curve: Curve = field(default_factory=Curve)
+    turn_time: float = 0.0
+    stride: float = 0.0
+    num_turns: int = 0
+    born: float = -math.inf
+    given_up: float = -math.inf
+    distrusted: int = -1
+    paused_at: float | None = None
+    is_waiting: bool = False
+    awaited_donor: str | None = None
+    former: tuple[Curve, float, float, int] | None = None
+
+    @property
+    def time(self) -> float:
+        """How long its weights have been trained."""
+        return self.curve.time
+
+    @property
+    def is_further(self) -> bool:
+        """Whether it has been trained for longer than what it gave up when it was cloned.
+
+        Only then may it be thrown back again: where checkpoints are rare, members would else take over each other's for ever.
+        """
+        return self.time > self.given_up
+
+    @property
+    def has_news(self) -> bool:
+        """Whether it has reported anything that it has not inherited."""
+        return bool(self.curve.points) and self.time > self.born
+
+    def record(self, point: Point) -> bool:
+        """Take in a result; return False if it repeats an earlier one."""
+        if not self.curve.add(point):
+            return False
+        self.awaited_donor = self.former = None
+        return True
+
+    def begin_turn(self) -> None:
+        """Note that an interval is over."""
+        self.stride = self.time - self.turn_time
+        self.turn_time = self.time
+        self.num_turns += 1
+
+    def go_on(self) -> None:
+        """Note that it is to train."""
+        self.paused_at, self.is_waiting = None, False
+
+    def become_clone(self, donor: Member, iteration: int | None, own_checkpoint: int | None, *, is_awaited: bool) -> None:
+        """Take over a donor's weights.
+
+        Args:
+            donor: Whose.
+            iteration: ``training_iteration`` of the donor's checkpoint, None for one that has yet to be saved.
+            own_checkpoint: Index of its own latest checkpoint, whose weights it gives up; None without one.
+            is_awaited: Whether the donor has yet to save.
+        """
+        if is_awaited:
+            self.former, self.awaited_donor = (self.curve, self.turn_time, self.born, self.distrusted), donor.trial_id
+        self.given_up = self.time
+        self.curve = donor.curve.until(iteration)
+        self.born = self.turn_time = self.time
+        self.distrusted = -1 if own_checkpoint is None else own_checkpoint
+
+    def stay_itself(self) -> None:
+        """Take back `become_clone`, since the donor has ended without a checkpoint."""
+        if self.former is not None:
+            self.curve, self.turn_time, self.born, self.distrusted = self.former
+        self.awaited_donor = self.former = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        former = None if self.former is None else _former_state(*self.former)
+        return {
+            "trial_id": self.trial_id,
+            "curve": self.curve.state_dict(),
+            "turn_time": self.turn_time,
+            "stride": self.stride,
+            "num_turns": self.num_turns,
+            "born": _finite_or_none(self.born),
+            "given_up": _finite_or_none(self.given_up),
+            "distrusted": self.distrusted,
+            "paused_at": self.paused_at,
+            "is_waiting": self.is_waiting,
+            "awaited_donor": self.awaited_donor,
+            "former": former,
+        }
+
+    @staticmethod
+    def from_state(number: int, state: Mapping[str, Any]) -> Member:
+        """Return the member whose `state_dict` this is."""
+        former = state["former"] and (
+            Curve.from_state(state["former"][0]),
+            state["former"][1],
+            _born(state["former"][2]),
+            state["former"][3],
+        )
+        times = {"born": _born(state["born"]), "given_up": _born(state["given_up"])}
+        return Member(**{**state, **times, "number": number, "curve": Curve.from_state(state["curve"]), "former": former})
+
+
+def _former_state(curve: Curve, turn_time: float, born: float, distrusted: int) -> list[Any]:
+    return [curve.state_dict(), turn_time, _finite_or_none(born), distrusted]
+
+
+def _finite_or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _born(value: float | None) -> float:
+    return -math.inf if value is None else value
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How members stand at one step.
+
+    Attributes:
+        step: Where they are compared.
+        members: Best first.
+        scores: What each has at that step, in the same order; NaN for what has diverged.
+    """
+
+    step: float
+    members: tuple[Member, ...]
+    scores: tuple[float, ...]
+
+    def rank(self, member: Member) -> int:
+        """Return the member's place, 1 for the best."""
+        return self.members.index(member) + 1
+
+    def score(self, member: Member) -> float:
+        """Return the member's score at the step."""
+        return self.scores[self.members.index(member)]
+
+    def quantile_size(self, fraction: float) -> int:
+        """Return how many members the best and the worst `fraction` hold, rounded up; at most half, so that they never overlap."""
+        num = len(self.members)
+        # 0.1 * 30 is a little more than 3 in binary.
+        return min(math.ceil(fraction * num - 1e-9), num // 2)
+
+
+def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Comparison | None:
+    """Compare a member with others at the latest step that all of them have reached; see the module for who takes part.
+
+    Args:
+        member: Whose turn it is; it has a result.
+        others: Those it may be compared with, in any order.
+        mode: ``"min"`` or ``"max"``: whether smaller or larger scores are better.
+        key: Seed of the chance that orders equal scores.
+
+    Returns:
+        How they stand; None if the member itself is left out.
+
+    Example:
+        >>> early, late = Member("a", 0, Curve([Point(1, 0.3)])), Member("b", 1, Curve([Point(1, 0.2), Point(2, 0.4)]), stride=1)
+        >>> comparison = compare(late, [early], "max", key="0")
+        >>> comparison.step, comparison.scores, comparison.rank(late)
+        (1, (0.3, 0.2), 2)
+    """
+    earliest = member.time - _MAX_LAG * member.stride
+    taking_part = [other for other in (member, *others) if other.has_news and other.time >= earliest]
+    step = min((other.time for other in taking_part), default=-math.inf)
+    compared = [other for other in taking_part if other.born < step]
+    if member not in compared:
+        return None
+    sign = 1.0 if mode == "min" else -1.0
+    standing = []
+    for other in compared:
+        score = other.curve.at(step) if math.isfinite(other.curve.score) else math.nan
+        tie = Random(f"{key}/{other.trial_id}").random()  # noqa: S311  (not a secret)
+        standing.append(((math.isnan(score), 0.0 if math.isnan(score) else sign * score, tie), other, score))
+    standing.sort(key=lambda entry: entry[0])
+    return Comparison(step, tuple(other for _, other, _ in standing), tuple(score for *_, score in standing))

@@ -1,0 +1,78 @@
+"""Numbers in results: what counts as one, and a memory of the entries that held none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import Any, final
+
+
+@final
+class Readings:
+    """Reads numbers out of results, and remembers which entries were missing or no number.
+
+    Attributes:
+        lacking: Names of the entries that were asked for in vain, at any time.
+
+    Example:
+        >>> readings = Readings()
+        >>> readings.number({"loss": 1}, "loss"), readings.number({"loss": None}, "loss"), readings.number({}, "loss")
+        (1.0, nan, None)
+        >>> readings.lacking
+        {'loss'}
+    """
+
+    def __init__(self, lacking: Iterable[str] = ()) -> None:
+        self.lacking = set(lacking)
+
+    def number(self, result: Mapping[str, Any], name: str) -> float | None:
+        """Return the entry as a float, NaN for None; None where it is missing or no number, which is remembered."""
+        value = as_float(result.get(name, ""))
+        if value is None:
+            self.lacking.add(name)
+        return value
+
+    def finite(self, result: Mapping[str, Any], name: str) -> float | None:
+        """Return the entry as a float, NaN for everything that is not finite; None where it is missing or no number."""
+        value = self.number(result, name)
+        return value if value is None or math.isfinite(value) else math.nan
+
+    def amount(self, result: Mapping[str, Any], name: str) -> float | None:
+        """Return the entry as a float that orders results, such as a time; None, remembered, where it is not even a number."""
+        value = self.number(result, name)
+        if value is None or math.isnan(value):
+            self.lacking.add(name)
+            return None
+        return value
+
+    def __str__(self) -> str:
+        """Return what was lacking, one part per entry, separated by ``"; "``."""
+        return "; ".join(f"results without a number under {name!r}" for name in sorted(self.lacking))
+
+
+def as_float(value: Any) -> float | None:
+    """Return `value` as a float, NaN for None; None for what is no number or does not fit.
+
+    Example:
+        >>> as_float(True), as_float(None), as_float("0.5"), as_float(10**400)
+        (1.0, nan, None, None)
+    """
+    if value is None:
+        return math.nan
+    if not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def strict(value: float) -> float | str:
+    """Return what JSON has no number for as its name; that also lets equal reasons be equal, which NaN does not.
+
+    Example:
+        >>> strict(0.5), strict(float("nan"))
+        (0.5, 'nan')
+    """
+    return value if math.isfinite(value) else str(value)

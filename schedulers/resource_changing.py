@@ -1,0 +1,314 @@
+"""Resources that nobody uses go to trials that run: a scheduler around another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+from .allocation import OVER, ROUNDING, AllocationFunction, DistributeResources, ResourceAllocation, Resources, malformed, misfit
+from .decisions import Decision, Exploit, Number, Pause, Reason, Resize, Stop
+from .fifo import FIFOScheduler
+from .readings import as_float
+from .scheduler import ExperimentView, Scheduler, TrialView
+
+_EVENLY: Final = DistributeResources()
+_HOLDING = ("PENDING", "RUNNING")
+
+
+@final
+class ResourceChangingScheduler(Scheduler):
+    """Lets another scheduler decide which trials go on, and gives those that do the resources that are free.
+
+    After each result of a trial the allocation function says what the trial is to occupy from now on. If that differs from what it has,
+    it is saved and started again with the new resources, which the training code can ask for and must be able to use. Nothing is changed
+    for a trial that the other scheduler stops, pauses or gives another's checkpoint at this result, nor for one that has no
+    checkpoint and cannot be saved when it is asked to.
+
+    What the function says is followed only where it leaves the trial with its original request at least, and all trials together with no
+    more than there is; else it is ignored, and the user is told so once.
+
+    Args:
+        base_scheduler: Who decides about trials; None for `FIFOScheduler`.
+        resources_allocation_function: Says what a trial is to occupy. Called with the experiment (as `ExperimentView`), the trial, its
+            flattened result and this scheduler, which can be asked for `original_request`, `available_to` and `num_live`; returns all that
+            the trial is to occupy, e.g. ``{"cpu": 3.0}``, or None for no change. None to change nothing. A function of your own is kept
+            through a restore only in what it reads from its arguments; one that remembers something is a `ResourceAllocation`.
+
+    Raises:
+        TypeError: If an argument is not what it has to be.
+
+    Example:
+        >>> from schedulers import ASHAScheduler
+        >>> scheduler = ResourceChangingScheduler(ASHAScheduler(max_t=9), DistributeResources(reserve_resources={"cpu": 1}))
+        >>> scheduler.set_search_properties("loss", "min", seed=0)
+        True
+        >>> scheduler.metric
+        'loss'
+
+    Departures:
+        From Ray Tune: the function gets a view of the experiment instead of the controller, and resources are plain amounts by name; trials
+        are never given more than there is; resources that a trial yet to come could start with are not handed out until it has been
+        clear for a result that none comes; what was handed out survives a restore.
+    """
+
+    def __init__(
+        self,
+        base_scheduler: Scheduler | None = None,
+        resources_allocation_function: AllocationFunction | None = _EVENLY,
+    ) -> None:
+        if base_scheduler is not None and not isinstance(base_scheduler, Scheduler):
+            raise TypeError(f"base_scheduler must be a scheduler or None, got {base_scheduler!r}")
+        if resources_allocation_function is not None and not callable(resources_allocation_function):
+            raise TypeError(f"resources_allocation_function must be a function or None, got {resources_allocation_function!r}")
+        self._base = base_scheduler or FIFOScheduler()
+        self._allocate = resources_allocation_function
+        self._requests: dict[str, dict[str, float]] = {}
+        self._live: dict[str, None] = {}
+        self._promised: dict[str, dict[str, float]] = {}
+        self._unclaimed: dict[str, tuple[float, int]] = {}
+        self._is_claimed = False
+        self._has_complained = False
+        self._num_resized = 0
+
+    @property
+    def base_scheduler(self) -> Scheduler:
+        """Who decides about trials."""
+        return self._base
+
+    @property
+    def metric(self) -> str | None:
+        """What the other scheduler optimises."""
+        return self._base.metric
+
+    @metric.setter
+    def metric(self, metric: str | None) -> None:
+        self._base.metric = metric
+
+    @property
+    def mode(self) -> str | None:
+        """The direction in which the other scheduler optimises."""
+        return self._base.mode
+
+    @mode.setter
+    def mode(self, mode: str | None) -> None:
+        self._base.mode = mode
+
+    @property
+    def experiment(self) -> ExperimentView:
+        """What both can see of the experiment."""
+        return self._base.experiment
+
+    @experiment.setter
+    def experiment(self, experiment: ExperimentView) -> None:
+        self._base.experiment = experiment
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What both have to say to the user."""
+        return self._base.remarks
+
+    @remarks.setter
+    def remarks(self, remarks: Sequence[str]) -> None:
+        self._base.remarks = remarks
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        """Hand the experiment's metric, mode and seed to the other scheduler.
+
+        Raises:
+            ValueError: If one of those who need a metric and a mode has none.
+        """
+        is_accepted = self._base.set_search_properties(metric, mode, **spec)
+        if is_accepted and isinstance(self._allocate, ResourceAllocation):
+            self._allocate.check_ready(self)
+        return is_accepted
+
+    def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
+        """Note what the trial asks for, and let the other scheduler learn of it."""
+        self._take_note(trial)
+        return self._base.on_trial_add(trial)
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        """Let the other scheduler judge the result; if the trial goes on, see whether it goes on with other resources."""
+        decisions = self._base.on_trial_result(trial, result)
+        self._take_note(trial)
+        self._promised.pop(trial.trial_id, None)
+        if self._allocate is None or _is_taken_off(trial.trial_id, decisions) or not self._can_move(trial):
+            return decisions
+        self._is_claimed = self._may_be_claimed(trial, result)
+        wanted = self._allocate(self.experiment, trial, result, self)
+        if wanted is None or not self._is_to_be_followed(trial, wanted):
+            return decisions
+        return [*decisions, self._resize(trial, {name: float(amount) for name, amount in wanted.items()})]
+
+    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+        """Forget the trial, and let the other scheduler learn of its end."""
+        self._requests.pop(trial.trial_id, None)
+        self._forget(trial.trial_id)
+        return self._base.on_trial_complete(trial, result)
+
+    def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
+        """Forget all but the trial's request, which it has again if a restore brings it back, and let the other scheduler learn of it."""
+        self._forget(trial.trial_id)
+        return self._base.on_trial_error(trial)
+
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
+        """Let the other scheduler decide."""
+        return self._base.on_idle(trials, num_free_slots)
+
+    @property
+    def num_live(self) -> int:
+        """How many trials there are that are not over, paused ones included."""
+        return sum(self._status(trial_id) not in OVER for trial_id in self._live)
+
+    def original_request(self, trial: TrialView) -> Resources:
+        """Return what a trial asked for when it was added.
+
+        Args:
+            trial: A trial of the experiment.
+        """
+        return dict(self._requests.get(trial.trial_id, trial.resources))
+
+    def available_to(self, trial: TrialView) -> Resources:
+        """Return the most that a trial can occupy now: what it has, and what is free.
+
+        What others hold, wait for or were promised is not free. Neither is room in which a further trial could start, as long as one may
+        come for it: that is so until ``experiment.no_more_trials``, or until no trial has been added from one result to a later one.
+
+        Args:
+            trial: A trial of the experiment.
+        """
+        free = self._left_by_others(trial)
+        if not self._is_claimed:
+            return free
+        return {name: min(amount, trial.resources.get(name, 0.0)) for name, amount in free.items()}
+
+    def _left_by_others(self, trial: TrialView) -> dict[str, float]:
+        left = {name: float(amount) for name, amount in self.experiment.resources.items()}
+        for other in self._live:
+            if other != trial.trial_id:
+                for name, amount in self._held(other).items():
+                    left[name] = left.get(name, 0.0) - amount
+        return left
+
+    def _held(self, trial_id: str) -> Resources:
+        trial = self.experiment.trials.get(trial_id)
+        if trial is None or trial.status in OVER:
+            return {}
+        promised = self._promised.get(trial_id, {})
+        if trial.status not in _HOLDING:
+            return promised
+        # Until it has moved a trial holds what it had, and what it will have must not be given to anybody else.
+        return {name: max(trial.resources.get(name, 0.0), promised.get(name, 0.0)) for name in {**trial.resources, **promised}}
+
+    def _may_be_claimed(self, trial: TrialView, result: Mapping[str, Any]) -> bool:
+        """Return whether what is free may be needed by a trial that is yet to come."""
+        experiment, request = self.experiment, self.original_request(trial)
+        num_trials = len(experiment.trials)
+        is_last = experiment.no_more_trials or num_trials >= (experiment.max_trials or num_trials + 1)
+        free = {name: amount - trial.resources.get(name, 0.0) for name, amount in self._left_by_others(trial).items()}
+        if is_last or any(amount > free.get(name, 0.0) + ROUNDING for name, amount in request.items()):
+            self._unclaimed.pop(trial.trial_id, None)
+            return False
+        time = as_float(result.get("training_iteration"))
+        if time is None:
+            return True
+        since, num_before = self._unclaimed.get(trial.trial_id, (time, -1))
+        if num_before != num_trials:
+            since = time
+            self._unclaimed[trial.trial_id] = (time, num_trials)
+        return not time > since
+
+    def _can_move(self, trial: TrialView) -> bool:
+        return trial.has_checkpoint or self.experiment.can_save_on_demand
+
+    def _is_to_be_followed(self, trial: TrialView, wanted: Resources) -> bool:
+        """Return whether a wish is sound and changes something; tell the user if it is not sound."""
+        complaint = malformed(wanted)
+        if not complaint and _is_same(wanted, trial.resources):
+            return False
+        complaint = complaint or misfit(wanted, self.experiment.resources) or self._excess(trial, wanted)
+        if complaint and not self._has_complained:
+            self._has_complained = True
+            told = f"resources_allocation_function wanted {wanted} for trial {trial.trial_id}, which is ignored: {complaint}"
+            self.remarks = [*self.remarks, told]
+        return not complaint
+
+    def _excess(self, trial: TrialView, wanted: Resources) -> str:
+        """Return in what the wish goes too far; empty if it does not."""
+        left = self._left_by_others(trial)
+        for name, amount in self.original_request(trial).items():
+            if wanted.get(name, 0.0) < amount - ROUNDING:
+                return f"{name} must be at least {amount}, which the trial asked for"
+        for name, amount in wanted.items():
+            if amount > max(left.get(name, 0.0), self.original_request(trial).get(name, 0.0)) + ROUNDING:
+                return f"{name} must be at most {max(left.get(name, 0.0), 0.0)}, which is what other trials leave"
+        return ""
+
+    def _resize(self, trial: TrialView, wanted: dict[str, float]) -> Resize:
+        self._promised[trial.trial_id] = wanted
+        self._num_resized += 1
+        numbers: dict[str, Number | str] = {}
+        left = self._left_by_others(trial)
+        for name in sorted({**trial.resources, **wanted}):
+            numbers |= {
+                name: wanted.get(name, 0.0),
+                f"{name}_before": trial.resources.get(name, 0.0),
+                f"{name}_available": left.get(name, 0.0),
+            }
+        return Resize(trial.trial_id, dict(wanted), Reason("resource_changing.resize", {**numbers, "num_live": self.num_live}))
+
+    def _take_note(self, trial: TrialView) -> None:
+        self._live[trial.trial_id] = None
+        self._requests.setdefault(trial.trial_id, dict(trial.resources))
+
+    def _forget(self, trial_id: str) -> None:
+        self._live.pop(trial_id, None)
+        self._promised.pop(trial_id, None)
+        self._unclaimed.pop(trial_id, None)
+
+    def _status(self, trial_id: str) -> str:
+        trial = self.experiment.trials.get(trial_id)
+        return "" if trial is None else trial.status
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the other scheduler does."""
+        return self._base.keeps_state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return both schedulers' state and that of the allocation function, as JSON values."""
+        return {
+            "base": self._base.state_dict(),
+            "allocation": self._allocate.state_dict() if isinstance(self._allocate, ResourceAllocation) else {},
+            "requests": {trial_id: dict(request) for trial_id, request in self._requests.items()},
+            "live": list(self._live),
+            "promised": {trial_id: dict(promised) for trial_id, promised in self._promised.items()},
+            "unclaimed": {trial_id: list(seen) for trial_id, seen in self._unclaimed.items()},
+            "has_complained": self._has_complained,
+            "num_resized": self._num_resized,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._base.load_state_dict(state["base"])
+        if isinstance(self._allocate, ResourceAllocation):
+            self._allocate.load_state_dict(state["allocation"])
+        self._requests = {trial_id: dict(request) for trial_id, request in state["requests"].items()}
+        self._live = dict.fromkeys(state["live"])
+        self._promised = {trial_id: dict(promised) for trial_id, promised in state["promised"].items()}
+        self._unclaimed = {trial_id: (seen[0], seen[1]) for trial_id, seen in state["unclaimed"].items()}
+        self._has_complained = state["has_complained"]
+        self._num_resized = state["num_resized"]
+
+    def debug_string(self) -> str:
+        """Return how often a trial was given other resources, and what the other scheduler has to tell."""
+        return f"{type(self).__name__}: {self._num_resized} resized; {self._base.debug_string()}"
+
+
+def _is_taken_off(trial_id: str, decisions: Sequence[Decision]) -> bool:
+    """Return whether a trial does not simply go on."""
+    return any(decision.trial_id == trial_id and isinstance(decision, Stop | Pause | Exploit | Resize) for decision in decisions)
+
+
+def _is_same(some: Resources, others: Resources) -> bool:
+    return all(abs(some.get(name, 0.0) - others.get(name, 0.0)) < ROUNDING for name in {**some, **others})

@@ -1,0 +1,394 @@
+import json
+import math
+from collections import Counter
+
+import pytest
+
+from schedulers.asha import ASHAScheduler
+from schedulers.decisions import Pause, Reason, Resume, Stop
+from tests.schedulers.play import Actor, Play, Stage
+
+NAN = math.nan
+
+
+def asha(**arguments):
+    return ASHAScheduler(**{"metric": "loss", "mode": "min", "max_t": 9, "reduction_factor": 3, "type": "promotion"} | arguments)
+
+
+def constant(**losses):
+    return {name: lambda time, loss=loss: loss for name, loss in losses.items()}
+
+
+def play(losses, num_slots=1, scheduler=None, **stage):
+    return Play(scheduler or asha(), constant(**losses), num_slots, **stage).run()
+
+
+def reported(scheduler, stage, trial_id, time, loss, **more):
+    actor = stage.trials.setdefault(trial_id, Actor(trial_id, status="RUNNING"))
+    return list(scheduler.on_trial_result(actor, {"training_iteration": time, "loss": loss} | more))
+
+
+def staged(max_trials=None, **arguments):
+    scheduler, stage = asha(**arguments), Stage(max_trials)
+    scheduler.experiment = stage
+    return scheduler, stage
+
+
+def paused(stage, *trial_ids):
+    for trial_id in trial_ids:
+        stage.trials[trial_id].status = "PAUSED"
+    return [actor for actor in stage.trials.values() if actor.status == "PAUSED"]
+
+
+LOSSES = {"a": 0.5, "b": 0.4, "c": 0.6, "d": 0.3, "e": 0.45, "f": 0.7, "g": 0.2, "h": 0.1, "i": 0.8}
+
+
+def moves(stage_play):
+    """Return pauses and promotions as ``(sign, trial, level)``, and stops as ``("x", trial, level)``."""
+    signs = {Pause: "=", Resume: "+", Stop: "x"}
+    return [(signs[type(said)], said.trial_id, said.reason.numbers["rung"]) for said in stage_play.decisions]
+
+
+def test_one_slot_goes_as_worked_out_by_hand():
+    # Of n at a level, floor(n / 3) may go on: nobody of two, one of three to five, two of six to eight, three of nine.
+    assert moves(play(LOSSES))[:23] == [
+        ("=", "a", 1),  # 1: a
+        ("=", "b", 1),  # 1: b a
+        ("=", "c", 1),  # 1: B a c                the best of three
+        ("+", "b", 1),
+        ("=", "b", 3),  # 3: b                    nobody of one; 1: B leads, and has been promoted
+        ("=", "d", 1),  # 1: D b a c              overtakes b
+        ("+", "d", 1),
+        ("=", "d", 3),  # 3: d b
+        ("=", "e", 1),  # 1: D b e a c            still one
+        ("=", "f", 1),  # 1: D B e a c f          two, both of whom have been promoted
+        ("=", "g", 1),  # 1: G D b e a c f
+        ("+", "g", 1),
+        ("=", "g", 3),  # 3: G d b
+        ("+", "g", 3),  #                         before a new trial: the higher level comes first
+        ("x", "g", 9),
+        ("=", "h", 1),  # 1: H G d b e a c f
+        ("+", "h", 1),
+        ("=", "h", 3),  # 3: H g d b
+        ("+", "h", 3),
+        ("x", "h", 9),
+        ("=", "i", 1),  # 1: H G D b e a c f i    three, all of whom have been promoted; no trial comes any more
+        ("x", "i", 1),
+        ("x", "f", 1),
+    ]
+
+
+def test_two_slots_go_as_worked_out_by_hand():
+    assert moves(play(LOSSES, num_slots=2))[:24] == [
+        ("=", "a", 1),
+        ("=", "b", 1),
+        ("=", "c", 1),
+        ("=", "d", 1),  # 1: D b a c              one of four
+        ("+", "d", 1),
+        ("=", "e", 1),  # beside d, a new trial
+        ("=", "d", 3),
+        ("=", "f", 1),  # 1: D B e a c f          two of six
+        ("+", "b", 1),
+        ("=", "g", 1),  # 1: G D b e a c f
+        ("+", "g", 1),
+        ("=", "b", 3),  # 3: d b
+        ("=", "g", 3),  # 3: G d b
+        ("=", "h", 1),  # 1: H G d b e a c f      h was started when b had paused
+        ("+", "g", 3),  # the higher level first
+        ("+", "h", 1),
+        ("=", "h", 3),  # 3: H g d b
+        ("+", "h", 3),
+        ("x", "g", 9),
+        ("=", "i", 1),
+        ("x", "h", 9),
+        ("x", "i", 1),
+        ("x", "f", 1),
+        ("x", "c", 1),
+    ]
+
+
+@pytest.mark.parametrize("num_slots", [1, 2, 3, 9])
+def test_every_number_of_slots_trains_the_best_in_full(num_slots):
+    ends = play(LOSSES, num_slots, max_trials=9).stopped()
+    assert ends["h"] == (9, "TERMINATED")
+    assert ends["i"][0] == ends["f"][0] == ends["c"][0] == 1
+
+
+def test_a_synchronous_rung_promotes_as_successive_halving():
+    # Nine at once: three of nine, one of three.
+    ends = play(LOSSES, num_slots=9, max_trials=9).stopped()
+    assert Counter(time for time, _ in ends.values()) == {1: 6, 3: 2, 9: 1}
+
+
+def test_a_pause_and_a_promotion_tell_the_numbers_they_were_based_on():
+    scheduler, stage = staged()
+    reported(scheduler, stage, "a", 1, 0.5)
+    reported(scheduler, stage, "b", 1, 0.4)
+    standing = {"rung": 1, "value": 0.6, "cutoff": 0.4, "rank": 3, "num_recorded": 3, "num_promotable": 1, "bracket": 0, "time": 1.0}
+    assert reported(scheduler, stage, "c", 1, 0.6) == [Pause("c", Reason("asha.rung", standing))]
+    standing = {"rung": 1, "value": 0.4, "cutoff": 0.4, "rank": 1, "num_recorded": 3, "num_promotable": 1, "bracket": 0}
+    assert scheduler.on_idle(paused(stage, "a", "b", "c"), 1) == (Resume("b", Reason("asha.promotion", standing)),)
+
+
+def test_a_pause_that_was_not_obeyed_is_repeated():
+    scheduler, stage = staged()
+    (first,) = reported(scheduler, stage, "a", 1, 0.5)
+    assert reported(scheduler, stage, "a", 1, 0.5) == [first]
+    before = scheduler.state_dict()
+    (again,) = reported(scheduler, stage, "a", 2, 0.4)
+    assert isinstance(again, Pause)
+    assert scheduler.state_dict() == before
+    (higher,) = reported(scheduler, stage, "a", 3, 0.3)
+    assert (higher.reason.numbers["rung"], higher.reason.numbers["value"]) == (3, 0.3)
+
+
+def test_a_promoted_trial_goes_on_to_the_next_level_whatever_it_repeats():
+    scheduler, stage = staged(reduction_factor=2, max_t=8)
+    for trial_id, loss in (("a", 0.1), ("b", 0.2)):
+        reported(scheduler, stage, trial_id, 1, loss)
+    assert [said.trial_id for said in scheduler.on_idle(paused(stage, "a", "b"), 4)] == ["a"]
+    stage.trials["a"].status = "RUNNING"
+    assert reported(scheduler, stage, "a", 1, 0.1) == []
+    assert [type(said) for said in reported(scheduler, stage, "a", 2, 0.1)] == [Pause]
+
+
+def test_a_trial_that_lost_its_pause_climbs_back_to_it():
+    scheduler, stage = staged()
+    reported(scheduler, stage, "a", 4, 0.5)
+    assert reported(scheduler, stage, "a", 1, 0.5) == []
+    assert reported(scheduler, stage, "a", 2, 0.5) == []
+    assert [type(said) for said in reported(scheduler, stage, "a", 3, 0.5)] == [Pause]
+
+
+def test_rare_reports_count_at_the_highest_level_reached():
+    scheduler, stage = staged()
+    (pause,) = reported(scheduler, stage, "a", 5, 0.5)
+    assert pause.reason.numbers["rung"] == 3
+    assert "level 1: 0 recorded, 1 skipped" in scheduler.debug_string()
+
+
+def test_only_paused_trials_are_promoted():
+    scheduler, stage = staged(reduction_factor=2, max_t=4)
+    for trial_id, loss in (("a", 0.1), ("b", 0.2), ("c", 0.3), ("d", 0.4)):
+        reported(scheduler, stage, trial_id, 1, loss)
+    # a is still on its way to its pause; b may be promoted before it.
+    assert [said.trial_id for said in scheduler.on_idle(paused(stage, "b", "c", "d"), 4)] == ["b"]
+    assert [said.trial_id for said in scheduler.on_idle(paused(stage, "a"), 4) if said.reason.rule == "asha.promotion"] == ["a"]
+
+
+def test_whoever_fails_is_not_promoted_but_stays_to_be_compared_with():
+    scheduler, stage = staged()
+    for trial_id, loss in (("a", 0.1), ("b", 0.2), ("c", 0.3)):
+        reported(scheduler, stage, trial_id, 1, loss)
+    stage.trials["a"].status = "ERROR"
+    scheduler.on_trial_error(stage.trials["a"])
+    assert scheduler.on_idle(paused(stage, "b", "c"), 4) == ()
+    # Restored, it reports again, and may be promoted.
+    stage.trials["a"].status = "RUNNING"
+    assert [type(said) for said in reported(scheduler, stage, "a", 1, 0.1)] == [Pause]
+    assert [said.trial_id for said in scheduler.on_idle(paused(stage, "a"), 4)] == ["a"]
+
+
+def test_equal_values_promote_no_more_than_there_is_room_for():
+    told = play(dict.fromkeys("abcdef", 0.5), num_slots=6, max_trials=6).told
+    assert [trial_id for verb, trial_id, rule in told if rule == "asha.promotion"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("bad", [NAN, None, math.inf, -math.inf])
+def test_what_is_not_a_number_is_never_promoted(bad):
+    ends = play({"a": bad, "b": 0.9, "c": bad, "d": bad, "e": bad, "f": bad}, max_trials=6)
+    assert ends.stopped()["b"][0] == 9
+    assert not [trial_id for verb, trial_id, _ in ends.told if verb == "resume" and trial_id != "b"]
+    assert Counter(time for time, _ in play(dict.fromkeys("abcdef", bad), max_trials=6).stopped().values()) == {1: 6}
+
+
+def test_large_values_are_good_in_mode_max():
+    ends = play(LOSSES, scheduler=asha(mode="max"), max_trials=9).stopped()
+    assert max(ends, key=ends.__getitem__) == "i"
+
+
+def test_two_trials_with_a_factor_of_three_yield_one_full_training():
+    ends = play({"a": 0.5, "b": 0.4}, max_trials=2)
+    assert ends.stopped() == {"a": (1, "TERMINATED"), "b": (9, "TERMINATED")}
+    assert ends.told == [
+        ("pause", "a", "asha.rung"),
+        ("stop", "a", "asha.cannot_be_promoted"),
+        ("pause", "b", "asha.rung"),
+        ("resume", "b", "asha.last_resort"),
+        ("pause", "b", "asha.rung"),
+        ("resume", "b", "asha.last_resort"),
+    ]
+
+
+def test_the_last_resort_needs_no_known_number_of_trials():
+    assert play({"a": 0.5, "b": 0.4}).stopped() == {"a": (1, "TERMINATED"), "b": (9, "TERMINATED")}
+
+
+def test_the_last_resort_is_not_needed_where_a_trial_comes_to_its_own_end():
+    # All end after five, between the levels three and nine; the best one has done so, and no other is resumed for it.
+    ends = play(LOSSES, last_time=5, max_trials=9)
+    assert Counter(time for time, _ in ends.stopped().values())[5] == 2
+    assert not [told for told in ends.told if told[2] == "asha.last_resort"]
+
+
+def test_what_is_left_is_stopped_with_its_standing():
+    scheduler, stage = staged(reduction_factor=3)
+    reported(scheduler, stage, "full", 9, 0.1)
+    stage.trials["full"].status = "TERMINATED"
+    scheduler.on_trial_complete(stage.trials["full"], {})
+    reported(scheduler, stage, "a", 1, 0.5)
+    stage.max_trials, stage.no_more_trials = 2, True
+    numbers = {"rung": 1, "value": 0.5, "cutoff": "nan", "rank": 1, "num_recorded": 1, "num_promotable": 0, "bracket": 0}
+    assert scheduler.on_idle(paused(stage, "a"), 1) == (Stop("a", Reason("asha.not_promoted", numbers)),)
+
+
+def test_nothing_is_wound_up_while_a_trial_runs_or_is_to_come():
+    scheduler, stage = staged(max_trials=9)
+    for trial_id, loss in (("a", 0.5), ("b", 0.6)):
+        reported(scheduler, stage, trial_id, 1, loss)
+    assert scheduler.on_idle(paused(stage, "a", "b"), 2) == ()
+    stage.trials["c"] = Actor("c", status="RUNNING")
+    stage.no_more_trials = True
+    assert scheduler.on_idle(paused(stage, "a", "b"), 2) == ()
+
+
+def test_a_search_that_waits_for_a_trial_to_end_gets_one_at_a_time():
+    scheduler, stage = staged(max_trials=100)
+    for trial_id, loss in (("a", 0.5), ("b", 0.4)):
+        reported(scheduler, stage, trial_id, 1, loss)
+    stage.no_more_trials = True
+    (stop,) = scheduler.on_idle(paused(stage, "a", "b"), 2)
+    assert (type(stop), stop.trial_id, stop.reason.rule) == (Stop, "a", "asha.not_promoted")
+    # Not obeyed yet, it is said again, and nobody else is stopped in its place.
+    stage.no_more_trials = False
+    assert scheduler.on_idle(paused(stage, "a", "b"), 2) == (stop,)
+
+
+def test_a_paused_trial_that_waits_for_nothing_goes_on():
+    scheduler, stage = staged()
+    stage.trials["a"] = Actor("a")
+    assert scheduler.on_idle(paused(stage, "a"), 1) == (Resume("a", Reason("asha.goes_on")),)
+
+
+def test_whoever_can_never_be_promoted_is_stopped_at_once():
+    scheduler, stage = staged(max_trials=6)
+    said = [reported(scheduler, stage, name, 1, loss) for name, loss in (("a", 0.1), ("b", 0.2))]
+    assert [type(decision) for (decision,) in said] == [Pause, Pause]
+    # Two of six at most: whoever is third now stays behind two for ever.
+    stop, pause = reported(scheduler, stage, "c", 1, 0.15)
+    assert (type(pause), pause.trial_id) == (Pause, "c")
+    assert (stop.trial_id, stop.reason.rule) == ("b", "asha.cannot_be_promoted")
+    assert stop.reason.numbers == {
+        "rung": 1, "value": 0.2, "cutoff": 0.1, "rank": 3, "num_recorded": 3, "num_promotable": 1, "bracket": 0, "num_possible": 6
+    }  # fmt: skip
+    (own,) = reported(scheduler, stage, "d", 1, 0.9)
+    assert (type(own), own.reason.rule) == (Stop, "asha.cannot_be_promoted")
+    assert reported(scheduler, stage, "d", 2, 0.0) == [own]
+
+
+def test_trials_that_end_before_a_level_make_its_room_smaller():
+    scheduler, stage = staged(max_trials=6)
+    for trial_id in "abcdef":
+        stage.trials[trial_id] = Actor(trial_id, status="RUNNING")
+        scheduler.on_trial_add(stage.trials[trial_id])
+    for trial_id, loss in (("a", 0.1), ("b", 0.2)):
+        reported(scheduler, stage, trial_id, 1, loss)
+    stage.trials["f"].status = "ERROR"
+    (stop,) = scheduler.on_trial_error(stage.trials["f"])
+    assert (stop.trial_id, stop.reason.numbers["num_possible"]) == ("b", 5)
+
+
+def test_brackets_have_rungs_of_their_own_and_the_highest_level_comes_first():
+    scheduler, stage = staged(brackets=2, max_t=27)
+    scheduler.set_search_properties(None, None, seed=0)
+    by_bracket = {0: [], 1: []}
+    for number in range(40):
+        by_bracket[scheduler._bracket_of(f"t{number}")].append(f"t{number}")
+    for bracket, level in ((0, 1), (1, 3)):
+        for rank, trial_id in enumerate(by_bracket[bracket][:3]):
+            (pause,) = reported(scheduler, stage, trial_id, level, float(rank))
+            assert (pause.reason.numbers["rung"], pause.reason.numbers["bracket"]) == (level, bracket)
+    chosen = scheduler.on_idle(paused(stage, *stage.trials), 5)
+    assert [said.trial_id for said in chosen] == [by_bracket[1][0], by_bracket[0][0]]
+
+
+def test_trials_may_go_on_beyond_max_t():
+    scheduler, stage = staged(stop_last_trials=False)
+    assert reported(scheduler, stage, "a", 9, 0.1) == []
+    assert reported(scheduler, stage, "a", 10, 0.1) == []
+
+
+def test_results_that_lack_something_decide_nothing():
+    scheduler, stage = staged(cost_attr="time_total_s")
+    stage.trials["a"] = Actor("a", status="RUNNING")
+    for result in ({}, {"loss": 0.5}, {"training_iteration": 1, "loss": 0.5}, {"training_iteration": 1, "time_total_s": 3}):
+        assert list(scheduler.on_trial_result(stage.trials["a"], result)) == []
+    for name in ("training_iteration", "loss", "time_total_s"):
+        assert f"results without a number under {name!r}" in scheduler.debug_string()
+
+
+def test_slow_trials_take_no_more_than_their_share_of_the_cost():
+    # The best two of six have cost 2 + 8 = 10 of 33, no more than a third: both go on. Had b cost 10, it would be 12 of 35, which is more.
+    costs = {"a": 2, "b": 8, "c": 5, "d": 6, "e": 6, "f": 6}
+    for slower, promoted in ((0, ["a", "b"]), (2, ["a"])):
+        scheduler, stage = staged(cost_attr="time_total_s")
+        for rank, (trial_id, cost) in enumerate(costs.items()):
+            reported(scheduler, stage, trial_id, 1, float(rank), time_total_s=cost + slower * (trial_id == "b"))
+        assert [said.trial_id for said in scheduler.on_idle(paused(stage, *costs), 6)] == promoted
+
+
+def test_a_cheap_best_half_is_promoted_whole_where_cost_counts():
+    scheduler, stage = staged(cost_attr="time_total_s", reduction_factor=2, max_t=8)
+    for rank, cost in enumerate((1, 1, 1, 9)):
+        reported(scheduler, stage, f"t{rank}", 1, float(rank), time_total_s=cost)
+    assert [said.trial_id for said in scheduler.on_idle(paused(stage, "t0", "t1", "t2", "t3"), 4)] == ["t0", "t1", "t2"]
+
+
+@pytest.mark.parametrize(
+    ("can_save_on_demand", "has_checkpoint", "kind", "word"),
+    [(True, False, Pause, "pauses"), (False, True, Pause, "pauses"), (False, False, type(None), "stops")],
+)
+def test_auto_promotes_where_trials_have_checkpoints(can_save_on_demand, has_checkpoint, kind, word):
+    scheduler = ASHAScheduler(metric="loss", mode="min", max_t=9, reduction_factor=3, grace_period=2)
+    scheduler.experiment = Stage(can_save_on_demand=can_save_on_demand)
+    actor = Actor("a", status="RUNNING", checkpoint_index=0 if has_checkpoint else None)
+    scheduler.on_trial_add(actor)
+    assert list(scheduler.on_trial_result(actor, {"training_iteration": 1, "loss": 0.5})) == []
+    assert list(scheduler.remarks) == []
+    said = list(scheduler.on_trial_result(actor, {"training_iteration": 2, "loss": 0.5}))
+    assert type(said[0] if said else None) is kind
+    (remark,) = scheduler.remarks
+    assert remark.startswith(f"ASHA {word} trials at its levels")
+    restored = ASHAScheduler(metric="loss", mode="min", max_t=9, reduction_factor=3, grace_period=2)
+    restored.load_state_dict(json.loads(json.dumps(scheduler.state_dict())))
+    assert restored.state_dict() == scheduler.state_dict()
+    assert list(restored.on_trial_result(actor, {"training_iteration": 2, "loss": 0.5})) == said
+    assert list(restored.remarks) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "complaint"),
+    [
+        ({"type": "pausing"}, ValueError, "type must be 'auto', 'promotion' or 'stopping', got 'pausing'; 'auto' promotes"),
+        ({"type": "stopping", "cost_attr": "cost"}, ValueError, "cost_attr must be None with type='stopping', got 'cost'; only"),
+        ({"type": "auto", "cost_attr": "cost"}, ValueError, "cost_attr must be None with type='auto', got 'cost'; only"),
+        ({"cost_attr": ""}, ValueError, "cost_attr must be the name of an entry of each result, got ''; None lets cost not count"),
+        ({"num_threshold_candidates": -1}, ValueError, "num_threshold_candidates must be at least 0, got -1"),
+        ({"num_threshold_candidates": 1.0}, TypeError, "num_threshold_candidates must be a whole number, got 1.0"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_at_construction(arguments, error, complaint):
+    with pytest.raises(error) as caught:
+        asha(**arguments)
+    assert str(caught.value).startswith(complaint)
+
+
+def test_the_state_of_another_type_is_refused():
+    with pytest.raises(ValueError, match="state must come from a scheduler with"):
+        asha().load_state_dict(asha(type="stopping").state_dict())
+
+
+def test_a_rung_promotes_more_than_its_share_by_those_that_are_overtaken():
+    # As in the paper: of four at level 1 only one may go on, but c was the best of three before d came.
+    done = play({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, max_trials=None)
+    assert [said.trial_id for said in done.decisions if said.reason.rule == "asha.promotion"] == ["c", "d"]

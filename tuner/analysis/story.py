@@ -1,0 +1,114 @@
+"""Why a trial went where it went: everything that was decided about it, with the numbers, read from the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from schedulers.decisions import Reason
+from tuner.core.result import TRAINING_ITERATION, flatten
+from tuner.core.trial import Ending, Trial
+
+_DEEDS: Final[Mapping[str, str]] = {
+    "stop": "is stopped",
+    "pause": "is paused",
+    "resume": "is resumed",
+    "save": "is asked to save",
+    "resize": "is given other resources",
+}
+_MAX_VALUES: Final = 8
+
+
+def story_of(trial: Trial, records: Iterable[Mapping[str, Any]], metric: str | None = None) -> list[str]:
+    """Return a trial's story, one line for each thing that happened to it.
+
+    Results at which nothing was decided are left out.
+
+    Args:
+        trial: The trial.
+        records: The experiment's journal, or all of it that concerns the trial.
+        metric: The metric that is told with each result, flattened; None for none.
+    """
+    teller = _Teller(trial, metric)
+    lines = [f"{trial.trial_id}: {_standing(trial)}"]
+    for record in records:
+        lines += [f"{record['t']:9.2f} s  {line}" for line in teller.lines(record)]
+    return lines
+
+
+def _standing(trial: Trial) -> str:
+    why = f", {trial.ending}" if trial.ending not in (None, Ending.FAILED) else ""
+    reason = f": {trial.reason}" if trial.reason else ""
+    return f"{trial.status} after {trial.iteration} iterations{why}{reason}"
+
+
+class _Teller:
+    """Remembers what a line has to tell beside its own record."""
+
+    def __init__(self, trial: Trial, metric: str | None) -> None:
+        self._trial_id = trial.trial_id
+        self._metric = metric
+        self._iteration: int | None = None
+        self._value: Any = None
+        self._config: Mapping[str, Any] = {}
+
+    def lines(self, record: Mapping[str, Any]) -> Iterator[str]:
+        if record.get("id") == self._trial_id:
+            yield from self._own(record)
+        for said in record.get("d", ()):
+            if said.get("id") == self._trial_id:
+                yield from self._decided(said)
+            elif said["k"] == "exploit" and said["donor"] == self._trial_id:
+                yield f"gives its checkpoint to {said['id']}: {_reason(said)}"
+
+    def _own(self, record: Mapping[str, Any]) -> Iterator[str]:
+        match record["k"]:
+            case "suggested":
+                self._config = flatten(record["config"])
+                yield f"is suggested: {_listed(self._config)}"
+            case "started":
+                yield f"attempt {record['a']} begins"
+            case "result":
+                flat = flatten(record["m"])
+                self._iteration, self._value = flat.get(TRAINING_ITERATION), flat.get(self._metric) if self._metric else None
+            case "saved":
+                yield f"has saved checkpoint {record['c']['index']} of iteration {record['c']['iteration']}"
+            case "save_failed":
+                yield f"could not save: {record['failure']['kind']}: {record['failure']['message']}"
+            case "checkpoint_lost":
+                yield f"has lost checkpoint {record['index']}: {record['why']}"
+            case "exited":
+                failure = record["failure"]
+                yield f"attempt {record['a']} ends, {record['outcome']}" + (f": {failure['kind']}: {failure['message']}" if failure else "")
+            case _:
+                pass
+
+    def _decided(self, said: Mapping[str, Any]) -> Iterator[str]:
+        where = "" if self._iteration is None else f"at iteration {self._iteration}"
+        if where and self._value is not None:
+            where += f" with {self._metric}={_short(self._value)}"
+        if said["k"] != "exploit":
+            yield " ".join(filter(None, [where, f"{_DEEDS.get(said['k'], said['k'])}: {_reason(said)}"]))
+            return
+        before, self._config = self._config, flatten(said["config"])
+        which = "its latest checkpoint" if said["checkpoint"] is None else f"its checkpoint {said['checkpoint']}"
+        yield " ".join(filter(None, [where, f"takes over from {said['donor']}, {which}: {_reason(said)}"]))
+        yield f"goes on with {_changes(before, self._config)}"
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    changed = [f"{name} {_short(before.get(name))} -> {_short(value)}" for name, value in after.items() if before.get(name) != value]
+    return ", ".join(changed) or "an unchanged configuration"
+
+
+def _reason(said: Mapping[str, Any]) -> str:
+    return str(Reason(said["rule"], said["n"]))
+
+
+def _listed(flat: Mapping[str, Any]) -> str:
+    shown = [f"{name}={_short(value)}" for name, value in list(flat.items())[:_MAX_VALUES]]
+    return ", ".join(shown) + (", ..." if len(flat) > _MAX_VALUES else "")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else f"{value!s:.60}"

@@ -1,0 +1,213 @@
+"""What becomes of trials: how decisions about them are obeyed, and what the end of an attempt leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
+from tuner.errors import InvalidDecision
+
+from . import commands as cmd
+from . import events as ev
+from .defects import subject
+from .lifecycle import TrialMove, exit_ending, exit_move
+from .result import flatten
+from .state import ExperimentState
+from .trial import CANNOT_PAUSE, CheckpointRecord, Ending, Intention, Status, Trial, Verdict, WorkerState
+
+
+class TrialLives(ExperimentState):
+    """Leads trials through pauses, exploits, retries and to their end; `Experiment` says when."""
+
+    def _apply(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            trial = subject(decision, self.roster, self.counsel.scheduler)
+            self._is_unsettled = True
+            match decision:
+                case Stop():
+                    ending = Ending.COMPLETED if decision.is_complete else Ending.STOPPED_EARLY
+                    self._intend(trial, Intention(Verdict.STOP, ending, decision.reason))
+                case Pause():
+                    self._intend_pause(trial, decision.reason)
+                case Resume():
+                    self._resume(trial, decision.reason)
+                case Save():
+                    trial.owes_save = trial.status is Status.RUNNING
+                case Exploit():
+                    self._exploit(trial, decision)
+                case Resize():
+                    self._resize(trial, decision)
+                case _:
+                    assert_never(decision)
+
+    def _intend(self, trial: Trial, intention: Intention) -> None:
+        """Let the trial stop or pause as soon as it can be told to; see `Intention.outweighs` for what counts then."""
+        if trial.status is Status.RUNNING:
+            trial.intention = intention if intention.outweighs(trial.intention) else trial.intention
+        elif intention.verdict is Verdict.STOP and not trial.is_finished:
+            self._end(trial, intention.ending, intention.reason)
+
+    def _intend_pause(self, trial: Trial, reason: Reason) -> None:
+        if trial.status is Status.RUNNING and self._can_be_saved(trial, reason):
+            self._intend(trial, Intention(Verdict.PAUSE, Ending.INTERRUPTED, reason))
+
+    def _resume(self, trial: Trial, reason: Reason) -> None:
+        if trial.status is Status.PAUSED:
+            trial.reason = reason
+        if trial.status is Status.PAUSED and trial.exploit is None:
+            self.roster.ready.push(trial)
+        elif trial.status is Status.PAUSED or (trial.intention and trial.intention.verdict in (Verdict.PAUSE, Verdict.EXPLOIT)):
+            trial.is_to_resume = True
+
+    def _exploit(self, trial: Trial, decision: Exploit) -> None:
+        donor = self.roster.find(decision.donor_id)
+        if trial.is_finished or (donor and not self._can_be_saved(donor, decision.reason)):
+            return
+        if not self.exploits.accept(trial, decision, can_save_on_demand=self._keeper.can_save_on_demand):
+            return
+        if trial.status is Status.PENDING:  # it has nothing yet that could be given up
+            self.exploits.forget(trial)
+        self._intend(trial, Intention(Verdict.EXPLOIT, Ending.INTERRUPTED, decision.reason))
+
+    def _resize(self, trial: Trial, decision: Resize) -> None:
+        if why := self.roster.pool.misfit(decision.resources):
+            raise InvalidDecision(f"Resize must ask for what there is, got {dict(decision.resources)} for trial {trial.trial_id}: {why}")
+        if trial.status in (Status.PENDING, Status.PAUSED):
+            self.roster.resize(trial, decision.resources)
+        elif trial.status is Status.RUNNING and self._can_be_saved(trial, decision.reason):
+            trial.resize = decision.resources
+            self._intend(trial, Intention(Verdict.PAUSE, Ending.INTERRUPTED, decision.reason))
+
+    def _can_be_saved(self, trial: Trial, reason: Reason) -> bool:
+        """Return whether a trial has a checkpoint, or may yet have one; end the experiment if none of its trials ever will."""
+        if self._keeper.can_save_on_demand or trial.source or any(other.next_checkpoint for other in self.roster.trials):
+            return True
+        self.misuse = CANNOT_PAUSE.message
+        self._stop_all(Ending.INTERRUPTED, Reason("cannot_pause", {"trial_id": trial.trial_id, "asked_by": reason.rule}))
+        return False
+
+    def _stop_all(self, ending: Ending, reason: Reason) -> None:
+        if self._stopping is None:
+            self._stopping = Intention(Verdict.STOP, ending, reason)
+            self.desk.suspend()
+            for trial in list(self.roster.live.values()):
+                self._intend(trial, self._stopping)
+                self._patience.expect_exit(trial.trial_id, self._now_s)
+
+    def _end_waiting(self, stopping: Intention) -> None:
+        """End trials that have no worker; where all are interrupted, those that are paused stay as they are."""
+        for trial in [*self.roster.ready, *self.roster.paused.values()]:
+            if stopping.ending is not Ending.INTERRUPTED or trial.status is not Status.PAUSED:
+                self._intend(trial, stopping)
+
+    def _keep(self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]) -> None:
+        """Take in a checkpoint; those that wait for it may have it, and the one that the trial itself once went on from may go."""
+        self._out.keep(trial, *self._keeper.add(trial, checkpoint, flat))
+        self.exploits.settle(trial)
+        self.exploits.serve(trial)
+        self._is_unsettled = True
+
+    def _leave(self, trial: Trial, outcome: ev.Outcome) -> None:
+        move, intention = exit_move(trial, outcome), trial.intention
+        self._retire(trial)
+        if intention and intention.verdict is Verdict.PAUSE and move in (TrialMove.REQUEUE, TrialMove.FAIL):
+            if trial.checkpoint is not None and trial.checkpoint.iteration == trial.iteration:
+                move = TrialMove.PAUSE  # nothing is lost with a worker that has saved its latest result
+            elif self._stopping:
+                # What the end of all has done to it is not its fault; it goes on with the others, and is paused then.
+                self._end(trial, self._stopping.ending, self._stopping.reason)
+                return
+        match move:
+            case TrialMove.PAUSE if intention and (trial.source or trial.exploit):
+                self._lay_aside(trial, intention)
+            case TrialMove.PAUSE if intention and intention.verdict is Verdict.EXPLOIT:
+                self.roster.requeue(trial, TrialMove.REQUEUE)
+            case TrialMove.PAUSE if self._stopping:
+                self._end(trial, self._stopping.ending, self._stopping.reason)
+            case TrialMove.PAUSE:
+                trial.failures.append(CANNOT_PAUSE)
+                self._retry_or_give_up(trial)
+            case TrialMove.END:
+                self._end(trial, *exit_ending(intention, outcome))
+            case TrialMove.FAIL:
+                self._retry_or_give_up(trial)
+            case _:
+                self.roster.requeue(trial, move)
+
+    def _retire(self, trial: Trial) -> None:
+        """Let go of all that the trial's worker held."""
+        self._take_result(trial)
+        self.roster.retire(trial)
+        self._patience.forget(trial.trial_id)
+        self._out.delete(trial, self._keeper.release(trial))
+        self.desk.hear()
+
+    def _take_result(self, trial: Trial) -> None:
+        """Make a result that will never be answered the trial's last one."""
+        if report := self._waiting.pop(trial.trial_id, None):
+            trial.last_result = report.result
+
+    def _lay_aside(self, trial: Trial, intention: Intention) -> None:
+        """Pause the trial; where that was for a while only, or the wait is over already, let it go on."""
+        self.roster.pause(trial, intention.reason)
+        self._out.notices.append(cmd.TrialPaused(trial))
+        if trial.resize is not None:
+            self.roster.resize(trial, trial.resize)
+            trial.resize, trial.is_to_resume = None, True
+        if intention.verdict is Verdict.EXPLOIT and trial.exploit is None:
+            trial.is_to_resume = True  # it was given up for a checkpoint that will never come
+
+    def _tend_paused(self) -> None:
+        """Let exploits take effect whose checkpoint is there, and those go on that are to."""
+        for trial in list(self.roster.paused.values()):
+            self._graft(trial)
+            if trial.is_to_resume and trial.exploit is None:
+                trial.is_to_resume = False
+                self.roster.ready.push(trial)
+
+    def _graft(self, trial: Trial) -> None:
+        if graft := self.exploits.take_effect(trial):
+            self._out.notices.append(cmd.TrialGrafted(trial, graft))
+
+    def _go_on_as_they_were(self, trials: Sequence[Trial]) -> None:
+        """Let those go on that have waited for a checkpoint which will never come."""
+        self._is_unsettled |= bool(trials)
+        for trial in trials:
+            if trial.status is Status.PAUSED and trial.source is None:
+                self.roster.requeue(trial, TrialMove.REQUEUE)
+            elif trial.status is Status.PAUSED:
+                trial.is_to_resume = True
+            elif trial.intention and trial.intention.verdict is Verdict.EXPLOIT and trial.worker is not WorkerState.STOPPING:
+                trial.intention = None
+
+    def _retry_or_give_up(self, trial: Trial) -> None:
+        if 0 <= self.settings.max_failures <= trial.num_failures:
+            self._give_up(trial)
+            return
+        self.roster.retry(trial, self._now_s)
+        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
+
+    def _give_up(self, trial: Trial) -> None:
+        self.roster.fail(trial)
+        self.desk.hear()
+        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False))
+        self._part_with(trial)
+        self._apply(self.counsel.on_trial_error(trial))
+        if self.settings.fail_fast:
+            self._stop_all(Ending.INTERRUPTED, Reason("fail_fast"))
+
+    def _end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
+        self.roster.end(trial, ending, reason)
+        self.desk.hear()
+        self._out.notices.append(cmd.TrialEnded(trial))
+        if ending is Ending.INTERRUPTED and self._stopping:
+            return  # together with all others; it is not over, and the scheduler will hear of it again
+        self._part_with(trial)
+        self._apply(self.counsel.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
+
+    def _part_with(self, trial: Trial) -> None:
+        """Let nobody wait for a trial that is over, nor it for anybody."""
+        self.exploits.forget(trial)
+        trial.resize, trial.is_to_resume = None, False
+        self._go_on_as_they_were(self.exploits.send_away(trial))
