@@ -126,7 +126,7 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
             mode="max",
             num_samples=options.trials,
             max_concurrent_trials=options.concurrent,
-            scheduler=ASHAScheduler(max_t=MAX_EPOCHS, grace_period=3, reduction_factor=3),
+            scheduler=ASHAScheduler(max_t=MAX_EPOCHS, grace_period=3, reduction_factor=3, type="stopping"),
             seed=options.seed,
         ),
         run_config=tune.RunConfig(

@@ -71,8 +71,8 @@ class CheckpointConfig:
         if not self.checkpoint_frequency >= 0:
             raise ValueError(f"checkpoint_frequency must be at least 0 (0 is off), got {self.checkpoint_frequency!r}")
 
-    def policy(self, *, is_class: bool) -> CheckpointPolicy:
-        """Return what these settings mean for a class trainable or for a function.
+    def policy(self, *, is_class: bool, can_save: bool = True) -> CheckpointPolicy:
+        """Return what these settings mean for a class trainable, which may be unable to save itself, or for a function.
 
         Raises:
             ValueError: If a field is set that does not apply to that kind of trainable.
@@ -87,7 +87,10 @@ class CheckpointConfig:
         retention = RetentionPolicy(self.num_to_keep, self.checkpoint_score_attribute, self.checkpoint_score_order)
         at_end = is_class if self.checkpoint_at_end is None else self.checkpoint_at_end
         return CheckpointPolicy(
-            can_save_on_demand=is_class, frequency=self.checkpoint_frequency, at_end=at_end and is_class, retention=retention
+            can_save_on_demand=is_class and can_save,
+            frequency=self.checkpoint_frequency,
+            at_end=at_end and is_class,
+            retention=retention,
         )
 
 

@@ -20,7 +20,7 @@ from tuner.core.stoppers import Stopper, stopper_from
 from tuner.execution.registry import get_trainable
 from tuner.execution.resource_requests import DEFAULT_REQUEST, resources_for
 from tuner.execution.shipping import check_portable
-from tuner.execution.trainable import check_trainable, is_class_trainable, trainable_name
+from tuner.execution.trainable import can_be_saved, check_trainable, is_class_trainable, trainable_name
 from tuner.storage.configs import check_keys
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
@@ -116,7 +116,7 @@ class Plan:
             stop_grace_s=self.failure.stop_grace_s,
             interrupt_grace_s=self.run.interrupt_grace_s,
             report_timeout_s=self.failure.report_timeout_s,
-            checkpoints=self.checkpoint.policy(is_class=is_class_trainable(self.trainable)),
+            checkpoints=self.checkpoint.policy(is_class=is_class_trainable(self.trainable), can_save=can_be_saved(self.trainable)),
         )
 
     def _default_request(self) -> Mapping[str, float]:
@@ -155,10 +155,23 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         seed=secrets.randbits(32) if tune.seed is None else tune.seed,
     )
     plan.checkpoint.policy(is_class=is_class_trainable(trainable))
+    _check_population(plan)
     for part in (plan.scheduler, plan.searcher):
         if (tune.metric and part.metric) or (tune.mode and part.mode):
             raise _named_twice(part, tune.metric, tune.mode)
     return plan
+
+
+def _check_population(plan: Plan) -> None:
+    """Refuse what leaves a population without a size, or without members that belong together."""
+    if not getattr(plan.scheduler, "needs_population", False):
+        return
+    kind = type(plan.scheduler).__name__
+    if not isinstance(plan.searcher, BasicVariantGenerator):
+        found = type(plan.searcher).__name__
+        raise ValueError(f"search_alg must be None with {kind}, got {found}; {kind} itself finds what to try next")  # noqa: TRY004  (as Ray Tune)
+    if plan.tune.num_samples == -1:
+        raise ValueError(f"num_samples must be the size of the population with {kind}, got -1; it has to be known before it begins")
 
 
 def with_seed(plan: Plan, seed: int) -> Plan:

@@ -60,6 +60,14 @@ def test_floats_that_are_not_finite_arrive(pair):
     assert pair.driver.receive() == [{"loss": float("-inf")}]
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, -(2**63) - 1, 10**30, 1234567890123456789.0, 0.12345678901234567890123])
+def test_long_numbers_arrive_as_they_are(pair, number):
+    pair.worker.send({"deep": [{"n": number}]})
+    [message] = pair.driver.receive()
+    [received] = message["deep"]
+    assert (received["n"], type(received["n"])) == (number, type(number))
+
+
 def test_nothing_yet_differs_from_the_end(pair):
     assert pair.driver.receive() == []
     pair.raw.shutdown(socket.SHUT_WR)

@@ -9,17 +9,14 @@ process is gone with all its descendants. The event comes after both, or after t
 
 from __future__ import annotations
 
-import errno
 import functools
 import heapq
 import itertools
 import logging
-import os
 import selectors
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, assert_never, final
@@ -30,22 +27,22 @@ from tuner.core.trial import Failure
 from tuner.errors import TunerError
 from tuner.storage.layout import STDERR
 
-from .devices import machine_capacity, worker_environment
+from .bell import Bell
+from .births import birth_of
+from .devices import machine_capacity
 from .launcher import Launcher
 from .messages import Assignment
 from .parcel import Parcel
 from .post_mortem import Remains
+from .postponed import PostponedStarts, is_scarcity
 from .remote_worker import RemoteWorker
 from .shipping import ship
-from .wire import Birth, DriverEnd, pickled
+from .staying import StayingWorkers
+from .wire import Birth, DriverEnd
 
 StartMethod = Literal["zygote", "spawn"]
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_SCARCITIES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
-"""What the system says when it is short of something, which is no fault of the trial's."""
-_RETRY_S: Final = 1.0
-"""How long to wait before a start is tried again for which the system was short of something."""
 _MAX_ZYGOTE_DEATHS: Final = 3
 """Deaths of a zygote in a row, with no trial ending in between, after which the executor gives up."""
 
@@ -102,19 +99,16 @@ class ProcessExecutor:
         self._numbers = itertools.count(1)
         self._workers: dict[int, RemoteWorker] = {}
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
-        self._staying: dict[str, RemoteWorker] = {}
+        self._staying = StayingWorkers()
         self._events: list[Event] = []
         self._environ = dict(environ or {})
         self._overdue: list[tuple[float, int]] = []
-        self._postponed: deque[StartWorker] = deque()
-        self._retry_at = 0.0
+        self._postponed = PostponedStarts()
         self._zygote_deaths = 0
         self._is_woken = False
         self._is_closed = False
         self._selector = selectors.DefaultSelector()
-        self._bell, self._clapper = os.pipe()
-        for end in (self._bell, self._clapper):
-            os.set_blocking(end, False)
+        self._bell = Bell()
         self._selector.register(self._bell, selectors.EVENT_READ, self._on_wake)
         self._launcher = self._launch()
 
@@ -139,7 +133,7 @@ class ProcessExecutor:
                 case _:
                     assert_never(command)
         # Who was to stay for a start that has not come holds what now belongs to others.
-        for worker in [worker for worker in self._staying.values() if worker.is_told]:
+        for worker in self._staying.take_overdue():
             self._dismiss(worker)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
@@ -150,7 +144,8 @@ class ProcessExecutor:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not (self._events or self._is_woken or self._is_closed):
-            self._start_postponed()
+            for command in self._postponed.take_due():
+                self._start(command)
             patience = 0.0 if self._events else self._patience(deadline)
             for key, mask in self._selector.select(patience):
                 key.data(mask)
@@ -159,16 +154,12 @@ class ProcessExecutor:
                 break
         self._is_woken = False
         events, self._events = self._events, []
-        for worker in self._staying.values():
-            worker.is_told = True
+        self._staying.tell()
         return events
 
     def wake(self) -> None:
         """See `Executor`."""
-        try:
-            os.write(self._clapper, b".")
-        except OSError:  # full, so it rings already; or closed
-            return
+        self._bell.ring()
 
     def clock(self) -> float:
         """See `Executor`."""
@@ -187,78 +178,40 @@ class ProcessExecutor:
         self._staying.clear()
         self._selector.close()
         self._parcel.close()
-        clapper, self._clapper = self._clapper, -1
-        os.close(clapper)
-        os.close(self._bell)
+        self._bell.close()
 
     # Commands.
 
     def _start(self, command: StartWorker) -> None:
-        if (worker := self._staying.get(command.trial_id)) and self._start_again(worker, command):
-            return
         try:
-            worker, theirs = self._conceive(command)
+            birth = birth_of(self._assign(command), self._directory)
+            worker = self._staying.take(command, birth) or self._conceive(command, birth)
         except Exception as error:  # noqa: BLE001  (the configuration's reduction methods may raise anything)
             self._refuse(command, error)
         else:
-            self._workers[worker.number] = self._by_attempt[worker.trial_id, worker.attempt] = worker
+            self._by_attempt[worker.trial_id, worker.attempt] = worker
             self._watch(worker)
-            self._launcher.start(worker.number, theirs)
-            self._watch_launcher()
 
-    def _start_again(self, worker: RemoteWorker, command: StartWorker) -> bool:
-        """Give the trial's next attempt to the process that has stayed for it; return False if it cannot have it."""
-        was = worker.command
-        try:
-            birth = self._birth(self._assign(command))
-        except Exception:  # noqa: BLE001  (it is tried again, and told, where a process is started)
-            return False
-        if (command.resources, command.gpu_ids) != (was.resources, was.gpu_ids):
-            return False
-        del self._staying[command.trial_id]
-        worker.take_on(command)
-        self._by_attempt[worker.trial_id, worker.attempt] = worker
-        worker.end.send_birth(birth)
-        self._watch(worker)
-        return True
-
-    def _dismiss(self, worker: RemoteWorker) -> None:
-        """End the process of a worker whose attempt is over and told."""
-        self._staying.pop(worker.trial_id, None)
-        worker.is_told = True
-        self._send_kill(worker)
-
-    def _conceive(self, command: StartWorker) -> tuple[RemoteWorker, socket.socket]:
-        birth = self._birth(self._assign(command))
+    def _conceive(self, command: StartWorker, birth: Birth) -> RemoteWorker:
         ours, theirs = socket.socketpair()
         worker = RemoteWorker(next(self._numbers), command, DriverEnd(ours), Path(birth.trial_dir, STDERR))
         worker.end.send_birth(birth)
-        return worker, theirs
+        self._workers[worker.number] = worker
+        self._launcher.start(worker.number, theirs)
+        self._watch_launcher()
+        return worker
 
-    def _birth(self, assignment: Assignment) -> Birth:
-        directory = os.fspath(assignment.trial_dir)
-        environ = worker_environment(assignment.resources, assignment.gpu_ids) | {
-            "TUNER_TRIAL_ID": assignment.trial_id,
-            "TUNER_TRIAL_DIR": directory,
-            "TUNE_ORIG_WORKING_DIR": self._directory,
-        }
-        return Birth(directory, environ, assignment.seed, pickled(assignment))
+    def _dismiss(self, worker: RemoteWorker) -> None:
+        """End the process of a worker whose attempt is over and told."""
+        worker.is_told = True
+        self._send_kill(worker)
 
     def _refuse(self, command: StartWorker, error: Exception) -> None:
-        if isinstance(error, OSError) and error.errno in _SCARCITIES:
-            if not self._postponed:
-                _log.warning("trial %s cannot be started now: %s; trying again every second", command.trial_id, error)
-            self._postponed.append(command)
-            self._retry_at = time.monotonic() + _RETRY_S
+        if is_scarcity(error):
+            self._postponed.add(command, error)
             return
         failure = Failure(type(error).__name__, f"the worker could not be started: {error}")
         self._events.append(WorkerExited(command.trial_id, command.attempt, Outcome.FAILED, failure))
-
-    def _start_postponed(self) -> None:
-        if self._postponed and time.monotonic() >= self._retry_at:
-            postponed, self._postponed = self._postponed, deque()
-            for command in postponed:
-                self._start(command)
 
     def _answer(self, command: AnswerReport) -> None:
         if worker := self._by_attempt.get((command.trial_id, command.attempt)):
@@ -270,25 +223,20 @@ class ProcessExecutor:
         if worker := self._by_attempt.get((command.trial_id, command.attempt)):
             worker.condemn(command.reason)
             if not self._launcher.is_ready and not worker.is_orphaned:
-                self._withdraw(worker)
+                # The zygote that was to start it is still loading, and will read start and kill together.
+                self._send_kill(worker)
+                self._conclude(worker, None)
             elif command.last_words_s > 0:
                 self._send_kill(worker, is_gentle=True)
                 self._expect_end(worker, command.last_words_s)
             else:
                 self._send_kill(worker)
-            return
-        for start in [start for start in self._postponed if (start.trial_id, start.attempt) == (command.trial_id, command.attempt)]:
-            self._postponed.remove(start)
-            self._events.append(WorkerExited(start.trial_id, start.attempt, Outcome.KILLED, Failure("killed", command.reason)))
+        elif self._postponed.withdraw(command):
+            self._events.append(WorkerExited(command.trial_id, command.attempt, Outcome.KILLED, Failure("killed", command.reason)))
 
     def _send_kill(self, worker: RemoteWorker, *, is_gentle: bool = False) -> None:
         self._launcher.kill(worker.number, is_gentle=is_gentle)
         self._watch_launcher()
-
-    def _withdraw(self, worker: RemoteWorker) -> None:
-        """Count a worker as gone that a zygote was to start which is still loading; it will read start and kill together."""
-        self._send_kill(worker)
-        self._conclude(worker, None)
 
     def _expect_end(self, worker: RemoteWorker, within_s: float) -> None:
         heapq.heappush(self._overdue, (time.monotonic() + within_s, worker.number))
@@ -300,8 +248,8 @@ class ProcessExecutor:
         moments = [] if deadline is None else [deadline]
         if self._overdue:
             moments.append(self._overdue[0][0])
-        if self._postponed:
-            moments.append(self._retry_at)
+        if self._postponed.retry_at is not None:
+            moments.append(self._postponed.retry_at)
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
     def _watch(self, worker: RemoteWorker) -> None:
@@ -323,7 +271,7 @@ class ProcessExecutor:
             self._selector.modify(self._launcher.control, mask, self._on_launcher)
 
     def _on_wake(self, _mask: int) -> None:
-        os.read(self._bell, 4096)
+        self._bell.silence()
         self._is_woken = True
 
     def _on_worker(self, worker: RemoteWorker, mask: int) -> None:
@@ -371,7 +319,7 @@ class ProcessExecutor:
     def _keep(self, worker: RemoteWorker, farewell: WorkerExited) -> None:
         """Tell the end of an attempt whose process waits for the next one."""
         del self._by_attempt[worker.trial_id, worker.attempt]
-        self._staying[worker.trial_id] = worker
+        self._staying.add(worker)
         self._events.append(farewell)
 
     def _replace_unfit(self, worker: RemoteWorker) -> None:
@@ -383,16 +331,13 @@ class ProcessExecutor:
     def _conclude(self, worker: RemoteWorker, remains: Remains | None) -> None:
         """Tell how a worker ended that is gone with its group; whatever it has said lies in the connection."""
         self._unwatch(worker)
-        has_ended = worker.is_told or self._staying.get(worker.trial_id) is worker
+        has_ended = self._staying.discard(worker) or worker.is_told
         if not has_ended:
             self._events += worker.drain()
+            del self._by_attempt[worker.trial_id, worker.attempt]
+            self._events.append(worker.exit_event(remains))
         worker.end.close()
         del self._workers[worker.number]
-        if has_ended:
-            self._staying.pop(worker.trial_id, None) if self._staying.get(worker.trial_id) is worker else None
-            return
-        del self._by_attempt[worker.trial_id, worker.attempt]
-        self._events.append(worker.exit_event(remains))
 
     def _end_overdue(self) -> None:
         """Kill workers that have had time to leave and have not; give up on orphans that cannot be seen to die."""

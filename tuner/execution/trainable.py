@@ -277,6 +277,11 @@ def is_class_trainable(trainable: Any) -> bool:
     return isinstance(trainable, type) and issubclass(trainable, Trainable)
 
 
+def can_be_saved(trainable: Any) -> bool:
+    """Return whether this is a class trainable that can save itself when it is asked to."""
+    return is_class_trainable(trainable) and trainable.save_checkpoint is not Trainable.save_checkpoint
+
+
 def trainable_name(trainable: Any) -> str:
     """Return the name under which a trainable appears in tables and in the names of experiments.
 

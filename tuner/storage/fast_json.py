@@ -6,10 +6,13 @@ it in a fraction of that, but writes ``null`` for what is not finite and knows n
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import orjson
 
+_LONG: Final = re.compile(rb"\d{19}")
+"""Where it may stand in a longer integer than 64 bits; floats with so many digits are rare as well."""
 _PRETTY: Final = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
 
 
@@ -28,11 +31,13 @@ def dumps(value: Any, *, is_pretty: bool = False) -> bytes | None:
 
 
 def loads(data: bytes) -> Any:
-    """Return the value; to be called only where longer integers than 64 bits, which would become floats, cannot occur.
+    """Return the value.
 
     Raises:
-        ValueError: If it is not strict JSON.
+        ValueError: If it is not strict JSON, or not plain.
     """
+    if _LONG.search(data):
+        raise ValueError("an integer of more than 64 bits would become a float")
     return orjson.loads(data)
 
 
