@@ -8,7 +8,7 @@ import sys
 
 from .figure import Figure
 
-BENCHMARKS = ("import_time", "first_result", "trial_rate", "report_rate", "driver_scale", "restore_time")
+BENCHMARKS = ("import_time", "first_result", "trial_rate", "report_rate", "driver_scale", "pause_resume", "restore_time")
 
 
 def run(benchmark: str) -> bool:

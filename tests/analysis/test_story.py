@@ -1,0 +1,62 @@
+"""A trial's story tells each decision with its numbers, and what it led to."""
+
+import pytest
+
+from schedulers.decisions import Exploit, Pause, Reason, Resume, Stop
+from tests.core.conversation import BOOM
+from tuner.analysis import MemoryRows, ResultGrid
+from tuner.analysis.story import story_of
+from tuner.core.counsel import Advice
+from tuner.core.events import CheckpointSaved, Outcome, ResultReported, TrialSuggested, TurnEnded, WorkerExited, WorkerStarted
+from tuner.core.trial import CheckpointRecord, Ending, Status, Trial
+from tuner.storage.records import encode
+
+RUNG = Reason("asha.rung", {"rung": 3, "value": 0.5, "cutoff": 0.4, "rank": 2})
+CLONE = Reason("pbt.exploit", {"score": 0.5, "donor_score": 0.25})
+
+
+@pytest.fixture
+def trial():
+    trial = Trial("t00001", {"lr": 0.2}, {"cpu": 1.0})
+    trial.status, trial.ending, trial.reason = Status.TERMINATED, Ending.STOPPED_EARLY, RUNG
+    return trial
+
+
+def records():
+    happened = [
+        (TrialSuggested("t00000", {"lr": 0.3}, {}), ()),
+        (TrialSuggested("t00001", {"lr": 0.1, "deep": {"layers": 2}}, {}), ()),
+        (WorkerStarted("t00001", 1, 4711), ()),
+        (ResultReported("t00001", 1, {"training_iteration": 1, "loss": 0.9}), ()),
+        (ResultReported("t00001", 1, {"training_iteration": 3, "loss": 0.5}), [Pause("t00001", RUNG)]),
+        (CheckpointSaved("t00001", 1, CheckpointRecord(0, 3)), ()),
+        (WorkerExited("t00001", 1, Outcome.STOPPED), ()),
+        (TurnEnded(), [Exploit("t00001", "t00000", {"lr": 0.36, "deep": {"layers": 2}}, CLONE, 4), Resume("t00001", Reason("pbt.resume"))]),
+        (ResultReported("t00000", 1, {"training_iteration": 9, "loss": 0.1}), [Exploit("t00000", "t00001", {"lr": 1.0}, CLONE)]),
+        (WorkerExited("t00001", 2, Outcome.FAILED, BOOM), ()),
+        (TurnEnded(), [Stop("t00001", RUNG)]),
+    ]
+    return [encode(event, float(at_s), [Advice(0, decision) for decision in said]) for at_s, (event, said) in enumerate(happened)]
+
+
+def test_the_story_is_told_in_order_with_every_number(trial):
+    assert story_of(trial, records(), "loss") == [
+        "t00001: TERMINATED after 0 iterations, stopped early: asha.rung (rung=3, value=0.5, cutoff=0.4, rank=2)",
+        "     1.00 s  is suggested: lr=0.1, deep/layers=2",
+        "     2.00 s  attempt 1 begins",
+        "     4.00 s  at iteration 3 with loss=0.5 is paused: asha.rung (rung=3, value=0.5, cutoff=0.4, rank=2)",
+        "     5.00 s  has saved checkpoint 0 of iteration 3",
+        "     6.00 s  attempt 1 ends, stopped",
+        "     7.00 s  at iteration 3 with loss=0.5 takes over from t00000, its checkpoint 4: pbt.exploit (score=0.5, donor_score=0.25)",
+        "     7.00 s  goes on with lr 0.1 -> 0.36",
+        "     7.00 s  at iteration 3 with loss=0.5 is resumed: pbt.resume",
+        "     8.00 s  gives its checkpoint to t00000: pbt.exploit (score=0.5, donor_score=0.25)",
+        "     9.00 s  attempt 2 ends, failed: ValueError: boom",
+        "    10.00 s  at iteration 3 with loss=0.5 is stopped: asha.rung (rung=3, value=0.5, cutoff=0.4, rank=2)",
+    ]
+
+
+def test_a_trial_that_is_not_there_is_refused_by_naming_some_that_are(trial, tmp_path):
+    grid = ResultGrid([trial], str(tmp_path), MemoryRows({}))
+    with pytest.raises(ValueError, match=r"trial_id must be that of one of 1 trials, \['t00001'\]\.\.\., got 't9'"):
+        grid.explain("t9")
