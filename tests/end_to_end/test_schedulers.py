@@ -1,0 +1,164 @@
+"""Schedulers that pause, clone and resize trials, on real processes."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from schedulers import (
+    ASHAScheduler,
+    HyperBandScheduler,
+    PopulationBasedTraining,
+    PopulationBasedTrainingReplay,
+    ResourceChangingScheduler,
+)
+from searchers import OptunaSearch
+from tuner.core.trial import Ending
+from tuner.errors import CannotPause
+
+NUM_STEPS = 9
+
+
+def learn(config):
+    """Walk along a line; the state is how far one has come, and with which rates."""
+    rates = []
+    if checkpoint := tune.get_checkpoint():
+        with checkpoint.as_directory() as directory:
+            rates = json.loads(Path(directory, "rates.json").read_text())
+    while len(rates) < NUM_STEPS:
+        rates.append(config["lr"])
+        with tune.checkpoint_dir() as directory:
+            Path(directory, "rates.json").write_text(json.dumps(rates))
+            metrics = {"way": sum(rates), "cpus": tune.get_context().get_trial_resources()["cpu"], "rates": ",".join(map(str, rates))}
+            tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
+
+
+def forgets(config):
+    for _ in range(NUM_STEPS):
+        tune.report({"way": config["lr"]})
+
+
+@pytest.fixture
+def fit(tmp_path):
+    """Return a function that runs an experiment; larger is better."""
+
+    def fit(scheduler, trainable=learn, rates=(1.0, 2.0, 3.0, 4.0), slots=2, **run):
+        config = {"name": "e", "storage_path": tmp_path, "verbose": 0, "resources": {"cpu": slots}, **run}
+        return tune.Tuner(
+            trainable,
+            param_space={"lr": tune.grid_search(list(rates))},
+            tune_config=tune.TuneConfig(metric="way", mode="max", scheduler=scheduler, seed=1),
+            run_config=tune.RunConfig(**config),
+        ).fit()
+
+    return fit
+
+
+def pbt(**options):
+    return PopulationBasedTraining(
+        "training_iteration", perturbation_interval=3, hyperparam_mutations={"lr": tune.uniform(0.5, 8.0)}, quantile_fraction=0.5, **options
+    )
+
+
+@pytest.mark.parametrize("kind", ["promotion", "auto"])
+def test_only_the_best_train_to_the_end_and_go_on_from_where_they_were(fit, kind, capsys):
+    grid = fit(ASHAScheduler(max_t=NUM_STEPS, reduction_factor=2, type=kind), slots=1)
+    best = grid.get_best_result()
+    assert (best.config["lr"], best.metrics["way"]) == (4.0, 36.0)
+    assert list(best.metrics_dataframe["training_iteration"]) == list(range(1, NUM_STEPS + 1))
+    assert sum(len(result.metrics_dataframe) for result in grid) < 4 * NUM_STEPS
+    assert max(trial.attempt for trial in grid.trials) > 1
+    grid.explain(best.trial_id)
+    story = capsys.readouterr().out
+    assert "is paused: asha.rung (" in story
+    assert "is resumed: asha.promotion (" in story
+
+
+def test_a_function_without_checkpoints_is_stopped_where_the_choice_is_left_to_the_scheduler(fit, capsys):
+    grid = fit(ASHAScheduler(max_t=NUM_STEPS, reduction_factor=2), trainable=forgets, slots=1, verbose=1)
+    assert {trial.attempt for trial in grid.trials} == {1}
+    assert "ASHA stops trials at its levels for good" in capsys.readouterr().out
+
+
+def test_hyperband_waits_for_its_rungs_and_ends(fit):
+    grid = fit(HyperBandScheduler(max_t=NUM_STEPS, reduction_factor=3), rates=(1.0, 5.0, 2.0, 3.0, 4.0, 6.0))
+    assert all(trial.is_finished for trial in grid.trials)
+    assert grid.get_best_result().config["lr"] == 6.0
+
+
+@pytest.mark.parametrize("synch", [False, True])
+@pytest.mark.parametrize("slots", [2, 4])
+def test_a_population_hands_on_weights_and_its_policies_can_be_replayed(fit, synch, slots, tmp_path):
+    grid = fit(pbt(synch=synch), slots=slots)
+    clones = [trial for trial in grid.trials if trial.grafts]
+    assert clones
+    assert all(trial.ending is Ending.COMPLETED for trial in grid.trials)
+    policies = (tmp_path / "e" / "pbt_global.txt").read_text().splitlines()
+    assert len(policies) == sum(len(trial.grafts) for trial in clones)
+    # What a clone has trained with is, step by step, what its policy file says.
+    clone = next(trial for trial in clones if trial.num_rows > trial.grafts[-1].num_rows)
+    replay = PopulationBasedTrainingReplay(str(tmp_path / "e" / f"pbt_policy_{clone.trial_id}.txt"))
+    lived = [float(rate) for rate in clone.last_result["rates"].split(",")]
+    changes = {change.iteration: change.config["lr"] for change in replay.changes}
+    expected = [replay.config["lr"]]
+    for step in range(1, NUM_STEPS):
+        expected.append(changes.get(step, expected[-1]))
+    assert lived == expected
+
+
+def test_a_policy_is_replayed_by_one_trial(fit):
+    steps = [["0_lr=1.0", "1_lr=2.0", 3, 3, {"lr": 2.0}, {"lr": 5.0}], ["0_lr=1.0", "0_lr=1.0", 6, 6, {"lr": 5.0}, {"lr": 7.0}]]
+    replay = PopulationBasedTrainingReplay(steps)
+    grid = fit(replay, rates=(replay.config["lr"],), slots=1)
+    assert grid[0].metrics["rates"] == "2.0,2.0,2.0,5.0,5.0,5.0,7.0,7.0,7.0"
+
+
+@pytest.mark.parametrize("scheduler", [lambda: HyperBandScheduler(max_t=9, reduction_factor=3), pbt, lambda: pbt(synch=True)])
+def test_trials_that_never_save_end_the_experiment_with_an_error_that_names_the_remedy(fit, scheduler, tmp_path):
+    with pytest.raises(CannotPause, match=r"(?s)report one with each result at which it may be paused.*Tuner\.restore\("):
+        fit(scheduler(), trainable=forgets)
+    tune_config = tune.TuneConfig(metric="way", mode="max", scheduler=ASHAScheduler(max_t=9, type="stopping"))
+    grid = tune.Tuner.restore(tmp_path / "e", forgets, tune_config=tune_config).fit()
+    assert not grid.errors
+    assert all(trial.is_finished for trial in grid.trials)
+
+
+def leaves_traces(config):
+    """Learn; the best waits until the others are over, which leave a trace of that."""
+    folder = Path(tune.get_context().get_trial_dir()).parent
+    if config["lr"] == 9.0:
+        wait_for(lambda: len(list(folder.glob("over-*"))) == 2)
+    try:
+        learn(config)
+    finally:
+        if config["lr"] != 9.0:
+            (folder / f"over-{config['lr']}").touch()
+
+
+def wait_for(condition, within_s=30.0):
+    deadline = time.monotonic() + within_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def test_what_ends_leaves_its_resources_to_those_that_go_on(fit):
+    grid = fit(ResourceChangingScheduler(), trainable=leaves_traces, rates=(9.0, 1.0, 2.0), slots=3)
+    best = grid.get_best_result()
+    assert best.metrics["rates"] == ",".join(["9.0"] * NUM_STEPS)
+    assert best.metrics["cpus"] > 1.0
+    assert not grid.errors
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_samples": -1}, "num_samples must be the size of the population with PopulationBasedTraining, got -1"),
+        ({"search_alg": OptunaSearch()}, "search_alg must be None with PopulationBasedTraining, got OptunaSearch"),
+    ],
+)
+def test_a_population_needs_a_size_and_no_searcher(options, message):
+    config = tune.TuneConfig(metric="way", mode="max", scheduler=pbt(), **options)
+    with pytest.raises(ValueError, match=message):
+        tune.Tuner(learn, param_space={"lr": tune.uniform(0, 1)}, tune_config=config)
