@@ -231,8 +231,9 @@ FAULTS = [
             Suite("end_to_end/test_restore_moved_or_damaged", ["a_damaged_newest_checkpoint_gives_way_to_the_one_before_it"]),
             Suite("storage/test_checkpoints", ["the_newest_intact_checkpoint_is_found_and_each_damage_told"]),
             Suite("replay/test_persist_then_act", ["a_worker_whose_checkpoint_is_damaged_is_not_started_from_it"]),
+            Suite("end_to_end/test_exploits", ["a_checkpoint_that_is_harmed_before_an_exploit_is_replaced_by_the_one_before_it"]),
+            Suite("core/test_exploits"),
         ],
-        "before an exploit, since population-based training is not there yet",
     ),
     Case(
         "F18",
@@ -247,8 +248,8 @@ FAULTS = [
             ),
             Suite("faults/test_leftovers"),
             Suite("simulation/test_faults"),
+            Suite("core/test_exploits"),
         ],
-        "population-based training, which is not there yet",
     ),
     Case(
         "F19",
