@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 from .arguments import check_brackets, check_names, check_ranges, plain_number
 from .decisions import Decision, Number, Reason, Stop
+from .direction import DirectedScheduler
 from .readings import Readings
 from .rungs import bracket_sizes, rung_levels
-from .scheduler import MODES, ExperimentView, Scheduler, TrialView
+from .scheduler import ExperimentView, TrialView
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class RungRule(ABC):
         """Take back what `state_dict` returned."""
 
 
-class HalvingScheduler(Scheduler, ABC):
+class HalvingScheduler(DirectedScheduler):
     """Draws trials into brackets and hands their reports to a rule for rungs.
 
     Args:
@@ -131,7 +132,6 @@ class HalvingScheduler(Scheduler, ABC):
         self._time_attr = time_attr
         self._reduction_factor = reduction_factor
         self._bracket_sizes = bracket_sizes(self.levels, brackets)
-        self._seed = 0
         self._verdicts: dict[str, Reason] = {}
         self._num_stopped = 0
         self._readings = Readings()
@@ -144,30 +144,6 @@ class HalvingScheduler(Scheduler, ABC):
     @abstractmethod
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
         """Read a result."""
-
-    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take over the experiment's metric, mode and seed.
-
-        Raises:
-            ValueError: If neither the scheduler nor the experiment names a metric and a mode.
-        """
-        if not super().set_search_properties(metric, mode, **spec):
-            return False
-        self.check_ready()
-        self._seed = int(spec.get("seed") or 0)
-        return True
-
-    def check_ready(self) -> None:
-        """Refuse to work without a direction.
-
-        Raises:
-            ValueError: If metric or mode is not known yet.
-        """
-        name = type(self).__name__
-        if not self.metric:
-            raise ValueError(f"metric must be the name of a metric, got {self.metric!r}; give it to TuneConfig or to {name}")
-        if self.mode not in MODES:
-            raise ValueError(f"mode must be 'min' or 'max', got {self.mode!r}; give it to TuneConfig or to {name}")
 
     def _direction(self) -> str:
         self.check_ready()
@@ -244,10 +220,7 @@ class HalvingScheduler(Scheduler, ABC):
         Raises:
             ValueError: If it comes from a scheduler with other levels, or another metric or mode: what was recorded would not compare.
         """
-        if state["settings"] != self._settings():
-            raise ValueError(
-                f"state must come from a scheduler with {self._settings()}, got {state['settings']}; construct it with the same arguments"
-            )
+        self._check_settings(state)
         self._seed = state["seed"]
         self._rule.load_state_dict(state)
         self._verdicts = {name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()}

@@ -9,9 +9,9 @@ from typing import Any, final
 from .arguments import check_names, plain_number
 from .brackets import Band, Bracket, Member, Standing
 from .decisions import Decision, Number, Pause, Reason, Resume, Stop
-from .direction import require_direction
+from .direction import DirectedScheduler, require_direction
 from .readings import Readings, strict
-from .scheduler import Scheduler, TrialView
+from .scheduler import TrialView
 
 _FULL = "hyperband.max_t"
 """The rule that ends a trial which has trained as long as any may: it is complete, not cut short."""
@@ -19,7 +19,7 @@ _OVER = ("TERMINATED", "ERROR")
 
 
 @final
-class HyperBandScheduler(Scheduler):
+class HyperBandScheduler(DirectedScheduler):
     """HyperBand: trials of a bracket are paused at each level until all of them are there, and the best ``1 / reduction_factor`` go on.
 
     A bracket hedges one way of spending the same budget. The first starts many trials and halves them often, beginning after a short
@@ -106,17 +106,6 @@ class HyperBandScheduler(Scheduler):
         self._brackets: list[Bracket] = []
         self._home: dict[str, Bracket] = {}
         self._readings = Readings()
-
-    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take over the experiment's metric and mode; there is no chance in this scheduler.
-
-        Raises:
-            ValueError: If neither the scheduler nor the experiment names a metric and a mode.
-        """
-        if not super().set_search_properties(metric, mode, **spec):
-            return False
-        require_direction(self)
-        return True
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Let the trial join the last bracket, or the first trial of a new one."""
@@ -262,10 +251,7 @@ class HyperBandScheduler(Scheduler):
         Raises:
             ValueError: If it comes from a scheduler with other levels, or another metric or mode: what was recorded would not compare.
         """
-        if state["settings"] != self._settings():
-            raise ValueError(
-                f"state must come from a scheduler with {self._settings()}, got {state['settings']}; construct it with the same arguments"
-            )
+        self._check_settings(state)
         self._brackets = []
         for saved in state["brackets"]:
             self._open().load_state_dict(saved)

@@ -12,9 +12,9 @@ from typing import Any, final
 
 from .arguments import check_names, plain_number
 from .decisions import Decision, Number, Pause, Reason, Resume, Stop
-from .direction import require_direction
+from .direction import DirectedScheduler, require_direction
 from .readings import Readings, strict
-from .scheduler import Scheduler, TrialView
+from .scheduler import TrialView
 
 _PAUSED, _STOPPED = "median.pause", "median.stop"
 _OVER = ("TERMINATED", "ERROR")
@@ -70,7 +70,7 @@ class Curve:
 
 
 @final
-class MedianStoppingRule(Scheduler):
+class MedianStoppingRule(DirectedScheduler):
     """Stops a trial when its best result so far is worse than the median of the others' running averages up to the same time.
 
     Every result is judged from `grace_period` on. A trial's running average at a time is the mean of its results from `grace_period` to
@@ -146,17 +146,6 @@ class MedianStoppingRule(Scheduler):
         self._num_stopped = 0
         self._num_paused = 0
         self._readings = Readings()
-
-    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take over the experiment's metric and mode; there is no chance in this scheduler.
-
-        Raises:
-            ValueError: If neither the scheduler nor the experiment names a metric and a mode.
-        """
-        if not super().set_search_properties(metric, mode, **spec):
-            return False
-        require_direction(self)
-        return True
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Stop or pause the trial where its best is worse than the median of the others."""
@@ -259,10 +248,7 @@ class MedianStoppingRule(Scheduler):
             ValueError: If it comes from a scheduler with another metric, mode or beginning of averages: what was recorded would not
                 compare.
         """
-        if state["settings"] != self._settings():
-            raise ValueError(
-                f"state must come from a scheduler with {self._settings()}, got {state['settings']}; construct it with the same arguments"
-            )
+        self._check_settings(state)
         self._curves = {trial_id: Curve.of(saved) for trial_id, saved in state["curves"].items()}
         self._verdicts = {name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()}
         self._resumed = set(state["resumed"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from .arguments import check_names, plain_number
 from .decisions import Decision, Exploit, Number, Pause, Reason, Resume, Save
-from .direction import require_direction
+from .direction import DirectedScheduler, require_direction
 from .population import Comparison, Member, Point, compare
 from .readings import Readings, strict
-from .scheduler import Scheduler, TrialView
+from .scheduler import TrialView
 from .sharing import LIVE, has_to_share
 
 _NO_CHECKPOINTS = "nobody can be paused or cloned, since no trial has saved a checkpoint so far; save one at every perturbation_interval"
@@ -40,7 +40,7 @@ class Plan:
     numbers: Mapping[str, Number | str]
 
 
-class PopulationScheduler(Scheduler, ABC):
+class PopulationScheduler(DirectedScheduler):
     """Gives each member of a population its turn after every interval, and lets a subclass decide who then becomes whose clone.
 
     **Turns.** A member has its turn at the first result at least `perturbation_interval` after its last turn, or after the checkpoint from
@@ -108,7 +108,6 @@ class PopulationScheduler(Scheduler, ABC):
         _check_ranges(self._interval, self._burn_in, self._quantile_fraction)
         self.metric, self.mode, self.log_config = metric, mode, log_config
         self._time_attr, self._require_attrs, self._synch = time_attr, require_attrs, synch
-        self._seed = 0
         self._members: dict[str, Member] = {}
         self._num_generations: dict[str, int] = {}
         self._num_clones = 0
@@ -144,18 +143,6 @@ class PopulationScheduler(Scheduler, ABC):
 
     def _on_turn(self, trial: TrialView, member: Member, begin: float) -> None:
         """Learn that a member has trained from a time until its last result, before it is decided about."""
-
-    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take over the experiment's metric, mode and seed.
-
-        Raises:
-            ValueError: If neither the scheduler nor the experiment names a metric and a mode.
-        """
-        if not super().set_search_properties(metric, mode, **spec):
-            return False
-        require_direction(self)
-        self._seed = int(spec.get("seed") or 0)
-        return True
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Take the trial into the population.
@@ -347,10 +334,7 @@ class PopulationScheduler(Scheduler, ABC):
         Raises:
             ValueError: If it comes from a scheduler that measures otherwise: what was recorded would not compare.
         """
-        if state["settings"] != self._settings():
-            raise ValueError(
-                f"state must come from a scheduler with {self._settings()}, got {state['settings']}; construct it with the same arguments"
-            )
+        self._check_settings(state)
         self._seed = state["seed"]
         self._members = {saved["trial_id"]: Member.from_state(number, saved) for number, saved in enumerate(state["members"])}
         self._num_generations = dict(state["num_generations"])

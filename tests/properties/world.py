@@ -359,6 +359,8 @@ class World:
             if self.experiment.is_finished:
                 return turn
             self.answer([], "ended")
+            if not self.workers and self.experiment.roster.ready.resting_until_s:
+                self.now_s = max(self.now_s, self.experiment.next_deadline_s() or 0.0)
             for worker in list(self.workers.values()):
                 self._go_on(worker)
             self.end_turn()
