@@ -103,6 +103,16 @@ class ResourceChangingScheduler(Scheduler):
         self._base.experiment = experiment
 
     @property
+    def needs_population(self) -> bool:
+        """Whether the base takes all trials for one population."""
+        return bool(getattr(self._base, "needs_population", False))
+
+    @property
+    def log_config(self) -> bool:
+        """Whether the engine shall log who takes over from whom."""
+        return bool(getattr(self._base, "log_config", False))
+
+    @property
     def remarks(self) -> Sequence[str]:
         """What both have to say to the user."""
         return self._base.remarks

@@ -13,6 +13,7 @@ from pathlib import Path
 from tuner.analysis.persistence import Persistence
 from tuner.analysis.rows import JournalRows, histories_of
 from tuner.core.events import StopRequested
+from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
@@ -212,18 +213,28 @@ class Run:
             finally:
                 observers.end_experiment()
                 console.close()
-            if experiment.stall:
-                _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
             if self._resumption and num_started == sum(trial.attempt for trial in experiment.trials):
                 console.print_notice("nothing was left to run; to go on, restore with a larger num_samples or a resume_config")
-            rule = experiment.stop_reason.rule if experiment.stop_reason else ""
-            if cause := cause_of_interruption(rule):
-                console.print_notice(f"interrupted by {cause}; continue with\n    {restore_line(directory, plan)}")
-        if experiment.misuse:
-            raise CannotPause(f"{experiment.misuse}; when this is mended, continue with\n    {restore_line(directory, plan)}")
+            rule = self._tell_why_it_ended(experiment, console)
         account = accountant.report()
         _log.info("%s", account)
         return Finished(directory, experiment.trials, exit_code(rule, interrupts.received), account)
+
+    def _tell_why_it_ended(self, experiment: Experiment, console: Console) -> str:
+        """Tell the user why the experiment ended before all its trials had, if so, and return the rule for which it did.
+
+        Raises:
+            CannotPause: If it cannot go on as it was declared.
+        """
+        how = f"continue with\n    {restore_line(self._directory, self._plan)}"
+        if experiment.misuse:
+            raise CannotPause(f"{experiment.misuse}; when this is mended, {how}")
+        if experiment.stall:
+            _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
+        rule = experiment.stop_reason.rule if experiment.stop_reason else ""
+        if cause := cause_of_interruption(rule):
+            console.print_notice(f"interrupted by {cause}; {how}")
+        return rule
 
     def _begin(self, observers: Observers, stage: _Stage) -> None:
         """Tell observers and users what is going to happen, and see to it that the log files tell what has happened."""

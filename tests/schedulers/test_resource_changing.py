@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedulers import ASHAScheduler, Exploit, FIFOScheduler, Pause, Reason, Resize, Scheduler, Stop
+from schedulers import ASHAScheduler, Exploit, FIFOScheduler, Pause, PopulationBasedTraining, Reason, Resize, Scheduler, Stop
 from schedulers.allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation, misfit
 from schedulers.hyperband import HyperBandScheduler
 from schedulers.resource_changing import ResourceChangingScheduler
@@ -471,3 +471,9 @@ def test_an_allocation_of_ones_own_may_be_a_class():
             return self._grown(scheduler.original_request(trial), {"cpu": 2.0})
 
     assert tell(changing(Doubling()), "a") == {"cpu": 2}
+
+
+def test_a_population_stays_one_inside_the_wrapper():
+    base = PopulationBasedTraining(perturbation_interval=5, hyperparam_mutations={"lr": [1, 2]})
+    assert (ResourceChangingScheduler(base).needs_population, ResourceChangingScheduler(base).log_config) == (True, True)
+    assert (ResourceChangingScheduler().needs_population, ResourceChangingScheduler().log_config) == (False, False)
