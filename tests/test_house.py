@@ -15,9 +15,19 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {"fsspec", "joblib", "optuna", "pandas", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch"}
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+BLOCKS = [(page, text) for page in ("README.md", "docs/schedulers.md") for text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))]
 IMPORTS = sorted(set(re.findall(r"`((?:from|import) (?:tuner|schedulers|searchers)\b[^`]*)`", README)))
-LINKS = re.findall(r"\]\((?!http)([^)#]+)\)", README)
+LINKS = [
+    (page, link)
+    for page in ("README.md", "docs/reliability.md", "docs/schedulers.md")
+    for link in re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+]
+EXAMPLES = {
+    "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
+    "asha_promotion.py": (["--trials", "3"], ["Best configuration:", "promoted 3 times", "is resumed: asha."]),
+    "pbt_digits.py": (["--members", "3", "--epochs", "10"], ["Best configuration:", "Schedule of its weights:", "schedule.svg"]),
+}
 
 
 def run_python(*arguments, cwd):
@@ -68,10 +78,10 @@ def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
     assert outcome.failed == 0
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_readme_code_runs(number, tmp_path):
+@pytest.mark.parametrize(("page", "text"), BLOCKS, ids=[f"{page} {number}" for number, (page, _) in enumerate(BLOCKS)])
+def test_code_on_the_pages_runs(page, text, tmp_path):
     script = tmp_path / "block.py"
-    script.write_text(BLOCKS[number], encoding="utf-8")
+    script.write_text(text, encoding="utf-8")
     assert "best:" in run_python(str(script), cwd=tmp_path)
 
 
@@ -86,12 +96,13 @@ def test_imports_named_in_the_readme_work(statement):
             assert [name for name in names if not hasattr(module, name)] == []
 
 
-@pytest.mark.parametrize("link", LINKS)
-def test_files_linked_from_the_readme_exist(link):
-    assert (ROOT / link).exists()
+@pytest.mark.parametrize(("page", "link"), LINKS)
+def test_files_linked_from_the_pages_exist(page, link):
+    assert (ROOT / page).parent.joinpath(link).exists()
 
 
-def test_the_example_runs(tmp_path):
-    printed = run_python(str(ROOT / "examples" / "digits_mlp.py"), "--trials", "2", "--storage-path", str(tmp_path), cwd=tmp_path)
-    assert "Best configuration:" in printed
-    assert "on the test split" in printed
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_run(name, tmp_path):
+    arguments, expected = EXAMPLES[name]
+    printed = run_python(str(ROOT / "examples" / name), *arguments, "--storage-path", str(tmp_path), cwd=tmp_path)
+    assert [text for text in expected if text not in printed] == []
