@@ -199,7 +199,7 @@ class PopulationScheduler(DirectedScheduler):
         if has_evolution and not can_pause:
             self._say(_NO_CHECKPOINTS)
             # Code that saves rarely may yet do so; where a second turn comes first, the engine ends what would be a random search.
-            return () if member.num_turns == 1 else self._pause(member)
+            return () if member.num_turns == 1 else [Pause(member.trial_id, self._reason("no_checkpoints", member))]
         if has_evolution and self._synch and can_pause:
             member.paused_at, member.is_waiting = member.time, True
             return self._pause(member)

@@ -53,6 +53,8 @@ class _Teller:
         self._config: Mapping[str, Any] = {}
 
     def lines(self, record: Mapping[str, Any]) -> Iterator[str]:
+        if record["k"] == "restarted" and self._config:
+            yield "another driver takes over; what ran is started again"
         if record.get("id") == self._trial_id:
             yield from self._own(record)
         for said in record.get("d", ()):

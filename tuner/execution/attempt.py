@@ -20,6 +20,7 @@ from tuner.storage.checkpoints import Checkpoint, Provenance, commit, commit_fro
 
 from .autofill import AutoFill, counters_of, here
 from .failures import as_message, describe
+from .late_imports import imported_since, missing
 from .messages import Assignment
 from .values import Converter
 
@@ -74,6 +75,7 @@ class Attempt:
         self._lock = threading.Lock()
         self._verdict = Verdict.CONTINUE
         self.may_stay = False
+        self._missing = missing()
         self._is_over = False
         self._has_unread_answer = False
         self._next_checkpoint = assignment.next_checkpoint
@@ -103,7 +105,9 @@ class Attempt:
         with self._lock:
             self._is_over = True
         outcome = "failed" if failure else "stopped" if self.is_told_to_leave else "completed"
-        told = {"kind": "exited", "outcome": outcome, "failure": as_message(failure) if failure else None}
+        told: dict[str, Any] = {"kind": "exited", "outcome": outcome, "failure": as_message(failure) if failure else None}
+        if late := imported_since(self._missing):
+            told["late_imports"] = late
         self._channel.send({**told, "stays": True} if stays else told)
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 _REQUEST = struct.Struct("!cQ")
 _CLOEXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 """A plain number: combining flags of the enumeration runs Python code."""
-_START, _KILL, _ASK = b"s", b"k", b"a"
+_START, _KILL, _ASK, _LEARN = b"s", b"k", b"a", b"l"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,21 @@ class Kill:
     is_gentle: bool = False
 
 
-def send_request(control: socket.socket, request: Start | Kill) -> None:
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Import a module that workers have had to import; see `late_imports`.
+
+    Attributes:
+        module: Its place among ``late_imports.MODULES``.
+    """
+
+    module: int
+
+
+Request = Start | Kill | Learn
+
+
+def send_request(control: socket.socket, request: Request) -> None:
     """Send a request; its descriptor stays open on this side.
 
     Raises:
@@ -66,9 +80,11 @@ def send_request(control: socket.socket, request: Start | Kill) -> None:
             socket.send_fds(control, [_REQUEST.pack(_START, worker)], [descriptor])
         case Kill(worker, is_gentle):
             control.send(_REQUEST.pack(_ASK if is_gentle else _KILL, worker))
+        case Learn(module):
+            control.send(_REQUEST.pack(_LEARN, module))
 
 
-def receive_request(control: socket.socket) -> Start | Kill | None:
+def receive_request(control: socket.socket) -> Request | None:
     """Return the next request, None if the driver is gone.
 
     Raises:
@@ -81,6 +97,8 @@ def receive_request(control: socket.socket) -> Start | Kill | None:
     if not data:
         return None
     operation, worker = _REQUEST.unpack(data)
+    if operation == _LEARN:
+        return Learn(worker)
     if operation != _START:
         return Kill(worker, is_gentle=operation == _ASK)
     if descriptor is None:

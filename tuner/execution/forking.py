@@ -7,6 +7,7 @@ import socket
 from collections.abc import Set as AbstractSet
 from typing import Final, final
 
+from . import late_imports
 from .hatches import Hatches
 
 _SPARES_PER_WORKER: Final = 3
@@ -49,6 +50,10 @@ class ForkedWorkers:
             theirs.close()
             self._hatches.add(pid, ours)
         return None
+
+    def learn(self, module: str) -> None:
+        """See `Starter`."""
+        late_imports.catch_up(module)
 
     def bury(self, pid: int) -> None:
         """See `Starter`."""

@@ -9,10 +9,11 @@ import socket
 import subprocess
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from .control import Kill, Start, send_request
+from . import late_imports
+from .control import Kill, Learn, Request, Start, send_request
 from .devices import loading_environment
 from .parcel import Parcel, command
 
@@ -41,7 +42,8 @@ class Launcher:
         self.control.setblocking(False)
         self.is_ready = False
         self._partial = b""
-        self._requests: deque[Start | Kill] = deque()
+        self._requests: deque[Request] = deque()
+        self._learnt: set[str] = set()
         knell, holder = os.pipe()
         inherited = (theirs.fileno(), knell, parcel.descriptor)
         try:
@@ -76,6 +78,14 @@ class Launcher:
     def kill(self, worker: int, *, is_gentle: bool = False) -> None:
         """Have a worker killed with its group, `is_gentle` asked to end; nothing happens if it is gone."""
         self._requests.append(Kill(worker, is_gentle))
+        self.flush()
+
+    def learn(self, modules: Iterable[str]) -> None:
+        """Have modules imported before the next worker is forked, each once; see `late_imports`."""
+        for name in modules:
+            if name in late_imports.MODULES and name not in self._learnt:
+                self._learnt.add(name)
+                self._requests.append(Learn(late_imports.MODULES.index(name)))
         self.flush()
 
     def flush(self) -> None:
@@ -113,7 +123,7 @@ class Launcher:
         return self._process.returncode or 0
 
 
-def _close(request: Start | Kill) -> None:
+def _close(request: Request) -> None:
     if isinstance(request, Start):
         os.close(request.descriptor)
 

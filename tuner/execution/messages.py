@@ -6,14 +6,15 @@ From the worker: strict JSON objects, one a line, with the key ``kind``::
     {"kind": "result", "metrics": {...}, "checkpoint": null | {"index", "iteration", "time_total_s", "counters"}}
     {"kind": "saved", "checkpoint": {...}}
     {"kind": "save_failed", "failure": {"kind", "message", "traceback"}}
-    {"kind": "exited", "outcome": "completed" | "stopped" | "failed", "failure": null | {...}, "stays": bool}
+    {"kind": "exited", "outcome": "completed" | "stopped" | "failed", "failure": null | {...}, "stays": bool,
+     "late_imports": [...]}
     {"kind": "unfit"}
 
 To the worker: an `Assignment` at its birth, then one answer for each ``result``: ``{"verdict": "continue" | "pause" | "exploit" | "stop",
 "save": bool, "stay": bool}``. A worker that is told to save sends ``saved`` or ``save_failed`` before it goes on or exits. One that may
 stay, and says that it does, waits for the `Assignment` of its trial's next attempt, and answers it as at its birth, or with ``unfit`` if
-it cannot be reset, and ends. Non-finite floats travel as ``{"$float": "NaN" | "Infinity" | "-Infinity"}``; the driver never unpickles
-anything from a worker.
+it cannot be reset, and ends. ``late_imports`` is what `late_imports` tells of. Non-finite floats travel as ``{"$float": "NaN" |
+"Infinity" | "-Infinity"}``; the driver never unpickles anything from a worker.
 """
 
 from __future__ import annotations

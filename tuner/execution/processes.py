@@ -241,8 +241,6 @@ class ProcessExecutor:
     def _expect_end(self, worker: RemoteWorker, within_s: float) -> None:
         heapq.heappush(self._overdue, (time.monotonic() + within_s, worker.number))
 
-    # Waiting.
-
     def _patience(self, deadline: float | None) -> float | None:
         """Return how long to wait, None for ever."""
         moments = [] if deadline is None else [deadline]
@@ -315,6 +313,9 @@ class ProcessExecutor:
             self._keep(worker, worker.farewell)
         elif worker.farewell:
             self._expect_end(worker, self._grace_s)
+        if worker.late_imports:
+            self._launcher.learn(worker.late_imports)
+            self._watch_launcher()
 
     def _keep(self, worker: RemoteWorker, farewell: WorkerExited) -> None:
         """Tell the end of an attempt whose process waits for the next one."""

@@ -19,7 +19,9 @@ _ANSWERS: Final = {
     for verdict in Verdict
     for save in (False, True)
 }
-_STAY: Final = strict_json.dumps({"verdict": Verdict.EXPLOIT.value, "save": False, "stay": True}).encode() + b"\n"
+_STAY: Final = {
+    save: strict_json.dumps({"verdict": Verdict.EXPLOIT.value, "save": save, "stay": True}).encode() + b"\n" for save in (False, True)
+}
 
 _UNFIT: Final = {"kind": "unfit"}
 _STACK_LINES: Final = 60
@@ -39,6 +41,7 @@ class RemoteWorker:
         farewell: What the worker itself has said last about how it ended.
         stays: Whether it has said so and waits for the next attempt of its trial.
         is_unfit: Whether it could not be reset for that.
+        late_imports: Modules that it has had to import, and that the zygote had not.
         is_told: Whether the end of its attempt has been told, so that nobody is to hear of the end of its process.
         is_orphaned: Whether the zygote that had started it is dead.
         mask: What the selector watches its connection for, 0 for nothing.
@@ -46,7 +49,7 @@ class RemoteWorker:
 
     __slots__ = (
         "_complaint", "_is_waiting", "_kill_reason", "_stderr", "_stderr_start", "attempt", "command", "end", "farewell", "is_orphaned",
-        "is_told", "is_unfit", "mask", "number", "stays", "trial_id",
+        "is_told", "is_unfit", "late_imports", "mask", "number", "stays", "trial_id",
     )  # fmt: skip
 
     def __init__(self, number: int, command: StartWorker, end: DriverEnd, stderr: Path) -> None:
@@ -62,6 +65,7 @@ class RemoteWorker:
         self.trial_id = command.trial_id
         self.end = end
         self.is_orphaned = False
+        self.late_imports: list[str] = []
         self.mask = 0
         self._stderr = stderr
         self.take_on(command)
@@ -103,7 +107,7 @@ class RemoteWorker:
     def answer(self, command: AnswerReport) -> None:
         """Begin to send the answer to a report."""
         self._is_waiting = False
-        self.end.send(_STAY if command.stay and not command.save else _ANSWERS[command.verdict, command.save])
+        self.end.send(_STAY[command.save] if command.stay else _ANSWERS[command.verdict, command.save])
 
     def condemn(self, reason: str) -> None:
         """Note that the worker is being killed on the core's wish; a last word that comes later counts no more."""
@@ -145,6 +149,7 @@ class RemoteWorker:
             elif self._kill_reason is None:
                 self.farewell = event
                 self.stays = message.get("stays") is True
+                self.late_imports = [name for name in message.get("late_imports") or () if isinstance(name, str)]
         return events
 
     def _check(self, event: Event) -> None:

@@ -48,6 +48,9 @@ class SpareWorkers:
             while len(self._hatches) < max(1, num_running):
                 self._spawn()
 
+    def learn(self, module: str) -> None:
+        """Do nothing: each worker imports for itself."""
+
     def bury(self, pid: int) -> None:
         """Forget a spare that has died; it is not replaced before a trial needs it, lest one that cannot live be spawned for ever."""
         self._hatches.close(pid)

@@ -29,8 +29,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, final
 
-from . import deathwatch, polite_signals, worker
-from .control import Kill, Start, encoded, receive_request
+from . import deathwatch, late_imports, polite_signals, worker
+from .control import Kill, Learn, Start, encoded, receive_request
 from .devices import device_in_use
 from .forking import ForkedWorkers
 from .hatches import await_trial
@@ -68,6 +68,9 @@ class Starter(Protocol):
 
     def bury(self, pid: int) -> None:
         """Forget a spare that has died."""
+
+    def learn(self, module: str) -> None:
+        """Have a module ready for workers to come, where they share what is loaded here."""
 
 
 @dataclass(slots=True)
@@ -141,6 +144,8 @@ class Zygote:
                         self._unborn.append(request)
                     case Kill(number, is_gentle):
                         self._kill(number, is_gentle=is_gentle)
+                    case Learn(place):
+                        self._starter.learn(late_imports.MODULES[place])
             return False
         return True
 

@@ -1,0 +1,62 @@
+"""What the first worker had to import, the next ones find imported; without torch, by a module that stands for its late ones."""
+
+import socket
+import sys
+import types
+
+import pytest
+
+import tuner as tune
+from tuner.execution import late_imports
+from tuner.execution.control import Learn, receive_request, send_request
+
+
+def test_only_what_is_known_to_be_safe_is_imported_ahead(monkeypatch):
+    monkeypatch.setattr(late_imports, "MODULES", ("colorsys",))
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    were_missing = late_imports.missing()
+    assert were_missing == ("colorsys",)
+    late_imports.catch_up("turtle")
+    assert late_imports.imported_since(were_missing) == []
+    late_imports.catch_up("colorsys")
+    assert isinstance(sys.modules["colorsys"], types.ModuleType)
+    assert late_imports.imported_since(were_missing) == ["colorsys"]
+    assert late_imports.missing() == ()
+
+
+def test_a_module_that_cannot_be_imported_harms_nobody(monkeypatch):
+    monkeypatch.setattr(late_imports, "MODULES", ("no_such_module_at_all",))
+    late_imports.catch_up("no_such_module_at_all")
+
+
+def test_the_request_travels(socket_pair):
+    ours, theirs = socket_pair
+    send_request(ours, Learn(3))
+    assert receive_request(theirs) == Learn(3)
+
+
+@pytest.fixture
+def socket_pair():
+
+    ours, theirs = socket.socketpair()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def test_the_second_optimizer_needs_no_import_of_its_own(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    def train(config):
+        is_there = "torch._dynamo" in sys.modules
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        tune.report({"was_there": is_there})
+
+    grid = tune.Tuner(
+        train,
+        tune_config=tune.TuneConfig(num_samples=4, max_concurrent_trials=1),
+        run_config=tune.RunConfig(name="e", storage_path=tmp_path, verbose=0),
+    ).fit()
+    was_there = [result.metrics["was_there"] for result in grid]
+    # A spare worker may have been forked before the zygote learnt of it.
+    assert (was_there[0], was_there[-1]) == (False, True)
