@@ -1,5 +1,7 @@
 """What can be checked and run, each in an environment of its own: ``nox`` for all checks, ``nox -s tests -- -k asha`` for some."""
 
+import time
+
 import nox
 
 nox.options.sessions = ["tests", "lint", "types", "imports"]
@@ -42,9 +44,10 @@ def imports(session: nox.Session) -> None:
 
 @nox.session
 def simulation(session: nox.Session) -> None:
-    """Simulate faults for an hour, then hunt the planted defects; made for the night."""
+    """Simulate faults for an hour, let all schedulers loose, then hunt the planted defects; made for the night."""
     install(session, "test")
     session.run("python", "-m", "tuner.testing.faults", *(session.posargs or ["--minutes", "60"]))
+    session.run("python", "-m", "tests.properties.schedulers_at_large", "--experiments", "20000", "--first-seed", str(int(time.time())))
     session.run("python", "tests/simulation/hunt.py")
 
 

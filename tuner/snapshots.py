@@ -127,7 +127,7 @@ class Snapshots:
         self._min_records = _MIN_RECORDS if period_s is None else 1
         self._clock = SnapshotClock(time.perf_counter(), period_s)
         self._last_sequence = self._journal.last_sequence
-        self._words: dict[str, str] = {}
+        self._words: dict[str, tuple[_Holdings, str]] = {}
         self._writing: threading.Thread | None = None
         self._loop_s = self._thread_s = 0.0
         self._num_bytes = 0
@@ -200,15 +200,20 @@ class Snapshots:
         """Encode trials that are over; return False if there are more of them than the driver should be kept for."""
         budget = _MAX_ENCODED_AT_ONCE
         for trial in self._state.experiment.trials:
-            if trial.is_finished and trial.trial_id not in self._words:
+            if trial.is_finished and self._known_words(trial) is None:
                 if budget == 0 and not is_last:
                     return False
                 budget -= 1
-                self._words[trial.trial_id] = self._state.words_for(trial)
+                self._words[trial.trial_id] = _holdings(trial), self._state.words_for(trial)
         return True
 
+    def _known_words(self, trial: Trial) -> str | None:
+        """Return the words for a trial that is over, None if they are not known or no longer true."""
+        holdings, words = self._words.get(trial.trial_id, (None, None))
+        return words if holdings == _holdings(trial) else None
+
     def _text(self, elapsed_s: float) -> str:
-        trials = ",".join(self._words.get(trial.trial_id) or self._state.words_for(trial) for trial in self._state.experiment.trials)
+        trials = ",".join(self._known_words(trial) or self._state.words_for(trial) for trial in self._state.experiment.trials)
         rest = strict_json.dumps(
             {
                 **self._state.put_down(),
@@ -229,6 +234,14 @@ class Snapshots:
 
     def _costs(self) -> Costs:
         return Costs(self._loop_s, self._thread_s, self._num_bytes, 2 * self._accountant.num_snapshots)
+
+
+_Holdings = tuple[int, tuple[tuple[str, int], ...]]
+
+
+def _holdings(trial: Trial) -> _Holdings:
+    """Return what may still change of a trial that is over: how many checkpoints it keeps, and who has which of them on lease."""
+    return len(trial.checkpoints), tuple(trial.leases.items())
 
 
 def usable(plan: Plan, directory: Path) -> Snapshot | None:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from schedulers import (
+    ASHAScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    MFPopulationBasedTraining,
+    PASHAScheduler,
+    PopulationBasedTraining,
+)
+from searchers.space import uniform
 from tests.properties.world import BOOM, TEMPERS, Mood, WhimsicalScheduler, World
 from tuner.core.events import (
     CheckpointFailed,
@@ -40,6 +50,7 @@ REQUESTS = st.sampled_from(
         {"cpu": 9.0},
     ]
 )
+MUTATIONS = {"x": uniform(0.0, 1.0)}
 METRICS = st.fixed_dictionaries(
     {},
     optional={
@@ -78,6 +89,19 @@ SETTINGS = st.builds(
         retention=RETENTIONS,
     ),
 )
+SCHEDULERS = {
+    **{temper: functools.partial(WhimsicalScheduler, temper=temper) for temper in TEMPERS},
+    "promotion": lambda _: ASHAScheduler(max_t=9, reduction_factor=2, type="promotion"),
+    "pasha": lambda _: PASHAScheduler(max_t=9, reduction_factor=2),
+    "hyperband": lambda _: HyperBandScheduler(max_t=9, reduction_factor=3),
+    "median": lambda _: MedianStoppingRule("training_iteration", grace_period=1, min_samples_required=1, hard_stop=False),
+    "pbt": lambda _: PopulationBasedTraining("training_iteration", perturbation_interval=2, hyperparam_mutations=MUTATIONS),
+    "pbt, generations": lambda _: PopulationBasedTraining(
+        "training_iteration", perturbation_interval=2, hyperparam_mutations=MUTATIONS, synch=True
+    ),
+    "mf-pbt": lambda _: MFPopulationBasedTraining("training_iteration", perturbation_interval=1, frequencies=(1, 2)),
+}
+"""By name, what makes a scheduler, whimsical ones from a seed."""
 CHANGES = st.fixed_dictionaries(
     {},
     optional={
@@ -106,11 +130,20 @@ class ExperimentMachine(RuleBasedStateMachine):
     @initialize(
         declared=SETTINGS,
         seed=st.integers(0, 999),
-        temper=st.sampled_from(sorted(TEMPERS)),
+        scheduler=st.sampled_from([*TEMPERS, *SCHEDULERS]),
         stopper=st.sampled_from(["none", "by iteration", "by time"]),
     )
-    def begin_experiment(self, declared, seed, temper, stopper):
-        self.make = lambda: (WhimsicalScheduler(seed, temper), make_stopper(stopper))
+    def begin_experiment(self, declared, seed, scheduler, stopper):
+        self.needs_population = "pbt" in scheduler
+        if self.needs_population:
+            declared = dataclasses.replace(declared, max_trials=declared.max_trials or 6)
+
+        def make():
+            made = SCHEDULERS[scheduler](seed)
+            made.set_search_properties("loss", declared.mode, seed=seed)
+            return made, make_stopper(stopper)
+
+        self.make = make
         self.declared = declared
         self.world = World(declared, *self.make())
         self.world.end_turn()
@@ -207,6 +240,8 @@ class ExperimentMachine(RuleBasedStateMachine):
         finished=st.sampled_from([*[ResumeType.SKIP] * 4, *ResumeType]),
     )
     def restart(self, data, is_meant, changes, **resume):
+        if self.needs_population:
+            changes.pop("max_trials", None)
         if is_meant:
             self.world.restart(DriverRestarted(dataclasses.replace(self.world.experiment.settings, **changes), **resume))
             self.world.end_turn()

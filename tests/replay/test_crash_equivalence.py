@@ -2,7 +2,7 @@
 
 Of an experiment that has run through, the first k records are folded as a restore folds them, with what was decided read from the journal;
 from there on the same events happen again, and scheduler, stop criterion and searcher are asked. A new scheduler or searcher joins by a
-line in `SCHEDULERS` or `SEARCHERS`.
+line in `SCHEDULERS` or `SEARCHERS`, a scheduler with which trials have to save by one in `OTHERS`, in the file of that name.
 """
 
 import itertools
@@ -12,6 +12,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
+from tests.replay.others import OTHERS, REPLAYED, Learner
 from tuner.core.experiment import Experiment
 from tuner.core.memory import trial_fields
 from tuner.core.settings import ExperimentSettings
@@ -19,13 +20,29 @@ from tuner.directory import read_declaration
 from tuner.plan import make_plan, with_seed
 from tuner.proposer import Proposer
 from tuner.replay import replay
-from tuner.storage import journal, strict_json
+from tuner.storage import journal, records, strict_json
 
 SCHEDULERS = {
     "fifo": FIFOScheduler,
     "asha": lambda: ASHAScheduler(max_t=6, reduction_factor=2),
     "asha, brackets": lambda: ASHAScheduler(max_t=6, reduction_factor=2, brackets=3),
 }
+EXPECTED = {
+    "asha": {"Stop"},
+    "moasha": {"Stop"},
+    "median": {"Stop"},
+    "promotion": {"Pause", "Resume", "Stop"},
+    "hyperband": {"Pause", "Resume", "Stop"},
+    "pasha": {"Pause", "Resume", "Stop"},
+    "median, pausing": {"Pause", "Resume"},
+    "pbt": {"Exploit", "Pause", "Resume"},
+    "pbt, generations": {"Exploit", "Pause", "Resume"},
+    "mf-pbt": {"Exploit"},
+    "pb2": {"Exploit"},
+    "replay": {"Save", "Exploit", "Resume"},
+    "resizing": {"Resize"},
+}
+"""What each has to decide at least, so that the test says something."""
 SEARCHERS = {
     "random": BasicVariantGenerator,
     "optuna": OptunaSearch,
@@ -40,7 +57,7 @@ def learn(config):
     for step in range(1, 7):
         if 0.45 < config["x"] < 0.55 and step == 3:
             raise RuntimeError("it diverged")
-        tune.report({"loss": config["x"] + config["layers"] / step})
+        tune.report({"loss": config["x"] + config["layers"] / step, "size": step * config["layers"]})
 
 
 class Crashing(Experiment):
@@ -50,12 +67,12 @@ class Crashing(Experiment):
 
     def __init__(self, *collaborators):
         super().__init__(*collaborators)
-        self._num_events = 0
+        self.num_events = 0
         self.differences = []
 
     def handle(self, event, at_s, recorded=None):
-        self._num_events += 1
-        outcome = super().handle(event, at_s, recorded if self._num_events <= self.num_read else None)
+        self.num_events += 1
+        outcome = super().handle(event, at_s, recorded if self.num_events <= self.num_read else None)
         if repr(tuple(outcome.advice)) != repr(tuple(recorded)):
             self.differences.append((event, recorded, outcome.advice))
         return outcome
@@ -69,11 +86,19 @@ def fold(plan, directory, num_read):
     return experiment, proposer
 
 
-@pytest.mark.parametrize(("scheduler", "searcher"), list(itertools.product(SCHEDULERS, SEARCHERS)))
+CASES = [*itertools.product(SCHEDULERS, SEARCHERS), *((scheduler, "random") for scheduler in OTHERS), ("promotion", "limited")]
+
+
+@pytest.mark.parametrize(("scheduler", "searcher"), CASES)
 def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(scheduler, searcher, tmp_path):
+    can_save = scheduler in OTHERS
+    trainable = Learner if can_save else learn
+
     def declared():
+        made = (OTHERS if can_save else SCHEDULERS)[scheduler]()
+        num_samples = 1 if scheduler == "replay" else 6
         tune_config = tune.TuneConfig(
-            metric="loss", mode="min", num_samples=6, seed=3, scheduler=SCHEDULERS[scheduler](), search_alg=SEARCHERS[searcher]()
+            metric="loss", mode="min", num_samples=num_samples, seed=3, scheduler=made, search_alg=SEARCHERS[searcher]()
         )
         run_config = tune.RunConfig(
             name="e",
@@ -81,23 +106,29 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(schedule
             executor="inline",
             verbose=0,
             durability="process",
-            stop={"loss": ">= 3.5"},
+            stop={"loss": ">= 30"} if can_save else {"loss": ">= 3.5"},
+            resources={"cpu": 3} if can_save else None,
             failure_config=tune.FailureConfig(max_failures=1),
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
         )
-        return {"param_space": GRID if searcher == "grid" else SPACE, "tune_config": tune_config, "run_config": run_config}
+        space = REPLAYED[0][4] if scheduler == "replay" else GRID if searcher == "grid" else SPACE
+        return {"param_space": space, "tune_config": tune_config, "run_config": run_config}
 
     def plan():
-        fresh = with_seed(make_plan(learn, *declared().values()), 3)
+        fresh = with_seed(make_plan(trainable, *declared().values()), 3)
         fresh.connect()
         return fresh
 
-    grid = tune.Tuner(learn, **declared()).fit()
+    grid = tune.Tuner(trainable, **declared()).fit()
     directory = tmp_path / "e"
     table = strict_json.dumps([trial_fields(trial) for trial in grid.trials], strict_json.opaque)
-    num_events = 2 * sum(1 for _ in journal.read(directory))
-    assert num_events > 100
-    for num_read in range(num_events):
+    num_events, num_read = 1, 0
+    while num_read < num_events:
         experiment, proposer = fold(plan(), directory, num_read)
         assert experiment.differences == []
         assert proposer.foreign == {}
         assert strict_json.dumps([trial_fields(trial) for trial in experiment.trials], strict_json.opaque) == table
+        num_events, num_read = experiment.num_events, num_read + 1
+    assert num_events > (20 if scheduler == "replay" else 60)
+    bodies = [body for body in journal.read(directory) if records.is_event(body)]
+    assert EXPECTED.get(scheduler, set()) <= {type(said.decision).__name__ for body in bodies for said in records.decode(body)[2]}

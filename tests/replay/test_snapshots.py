@@ -10,6 +10,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
+from tests.replay.others import OTHERS, REPLAYED, Learner
 from tuner.core.memory import trial_fields
 from tuner.core.settings import ExperimentSettings
 from tuner.directory import read_declaration
@@ -60,9 +61,9 @@ def arguments(request, tmp_path):
     return make
 
 
-def rebuilt(arguments, directory, snapshot):
+def rebuilt(arguments, directory, snapshot, trainable=learn):
     declaration = read_declaration(directory)
-    plan = with_seed(make_plan(learn, *arguments().values()), declaration["seed"])
+    plan = with_seed(make_plan(trainable, *arguments().values()), declaration["seed"])
     plan.connect()
     settings = ExperimentSettings.from_fields(declaration["settings"])
     return rebuild(plan, directory, settings, snapshot, ConfigCodec(plan.space, ObjectStore(directory)))
@@ -86,6 +87,41 @@ def test_every_snapshot_leads_to_what_the_whole_journal_leads_to(arguments, tmp_
     for path in paths:
         body = strict_json.unseal(path.read_bytes())
         assert portrait(rebuilt(arguments, directory, storage.Snapshot(body["last_sequence"], body["state"]))) == expected
+
+
+STALE = pytest.mark.xfail(strict=False, reason="the words for a trial that is over are kept although its checkpoints lose and find readers")
+CLONING = {"pbt", "pbt, generations", "mf-pbt", "pb2"}
+
+
+@pytest.mark.parametrize("scheduler", [pytest.param(name, marks=STALE) if name in CLONING else name for name in OTHERS])
+def test_behind_every_snapshot_every_scheduler_decides_as_it_did(scheduler, tmp_path, monkeypatch):
+    def arguments():
+        num_samples = 1 if scheduler == "replay" else 6
+        tune_config = tune.TuneConfig(metric="loss", mode="min", num_samples=num_samples, seed=3, scheduler=OTHERS[scheduler]())
+        run_config = tune.RunConfig(
+            name="e",
+            storage_path=tmp_path,
+            executor="inline",
+            verbose=0,
+            durability="process",
+            resources={"cpu": 3},
+            failure_config=tune.FailureConfig(max_failures=1),
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
+        )
+        return {"param_space": REPLAYED[0][4] if scheduler == "replay" else SPACE, "tune_config": tune_config, "run_config": run_config}
+
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+    monkeypatch.setattr(storage, "NUM_KEPT", 10_000)
+    tune.Tuner(Learner, **arguments()).fit()
+    directory = tmp_path / "e"
+    paths = sorted((directory / "snapshot").iterdir())
+    assert len(paths) > 3
+    expected = portrait(rebuilt(arguments, directory, None, Learner))
+    for path in paths:
+        body = strict_json.unseal(path.read_bytes())
+        found = rebuilt(arguments, directory, storage.Snapshot(body["last_sequence"], body["state"]), Learner)
+        assert found.state.experiment.counsel.num_changes_of_mind == 0
+        assert portrait(found) == expected
 
 
 def test_an_experiment_goes_on_from_a_snapshot_as_it_would_have(arguments, tmp_path, monkeypatch, caplog):

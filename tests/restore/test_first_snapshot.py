@@ -32,7 +32,9 @@ class Experiment:
     def __init__(self, watch):
         self.watch = watch
         self.can_be_put_down = True
-        self.experiment = SimpleNamespace(trials=[SimpleNamespace(trial_id=f"t{n}", is_finished=True) for n in range(6)])
+        self.experiment = SimpleNamespace(
+            trials=[SimpleNamespace(trial_id=f"t{n}", is_finished=True, checkpoints=[], leases={}) for n in range(6)]
+        )
 
     def put_down(self):
         return {}

@@ -43,13 +43,15 @@ CORE = _of(
     "tuner/core/experiment.py",
     ("trial is not None and trial.attempt == attempt and can_move", "trial is not None and can_move", "I8"),
     ("        self._waiting[trial.trial_id] = report\n", "", "I9"),
-    ("if 0 <= self.settings.max_failures <= trial.num_failures:", "if 0 <= self.settings.max_failures < trial.num_failures:", "I12"),
     ("if event.failure and event.outcome is not ev.Outcome.LOST:", "if event.failure:", "I12"),
+    ("            self._leave(trial, ev.Outcome.LOST)\n        self._begin", "            pass\n        self._begin", "I13 I4"),
+) + _of(
+    "tuner/core/lives.py",
+    ("if 0 <= self.settings.max_failures <= trial.num_failures:", "if 0 <= self.settings.max_failures < trial.num_failures:", "I12"),
     ("        self._patience.forget(trial.trial_id)\n", "", "defect"),
     ("        self._take_result(trial)\n        self.roster.retire(trial)\n", "        self.roster.retire(trial)\n", "I7 I2 I3"),
-    ("            self._leave(trial, ev.Outcome.LOST)\n        self._begin", "            pass\n        self._begin", "I13 I4"),
     ("self._intend(trial, self._stopping)\n                self._patience", "self._patience", "I9 I20"),
-    ("            for trial in [*self.roster.ready, *self.roster.paused.values()]:", "            for trial in []:", "I9"),
+    ("        for trial in [*self.roster.ready, *self.roster.paused.values()]:", "        for trial in []:", "I9"),
     ("        self._out.delete(trial, self._keeper.release(trial))\n        self.desk.hear()", "        self.desk.hear()", "I16 I3"),
 ) + _of(
     "tuner/core/roster.py",
@@ -66,13 +68,13 @@ CORE = _of(
     ("(Verdict.STOP, Outcome.KILLED): TrialMove.END", "(Verdict.STOP, Outcome.KILLED): TrialMove.FAIL", "I12 I20"),
 ) + _of(
     "tuner/core/trial.py",
-    ("is_stop + (is_stop and intention.ending is not Ending.INTERRUPTED)", "int(is_stop)", "I17"),
+    ("return 0 if intention.ending is Ending.INTERRUPTED else 3", "return 0", "I17 I20"),
 )  # fmt: skip
 
 KEEPER = _of(
     "tuner/core/keeper.py",
     ("trial.next_checkpoint = checkpoint.index + 1", "trial.next_checkpoint = checkpoint.index", "I5"),
-    ("        trial.leases.clear()\n", "", "I16"),
+    ('trial.leases.pop("", None) is None', 'trial.leases.get("", None) is None', "I16"),
     ("checkpoint.index != index]", "checkpoint.index > index]", "I11 I5"),
     ("if dropped:", "if dropped and trial.leased:", "I11 I16"),
     ("if intention.verdict is Verdict.PAUSE or intention.ending is Ending.INTERRUPTED:\n                return True", "if False:\n                return True", "I12"),
@@ -81,6 +83,62 @@ KEEPER = _of(
     (" | {checkpoints[-1].index} | set(leased)", " | set(leased)", "I5 I11 I17"),
     ("len(checkpoints) <= policy.num_to_keep:", "len(checkpoints) <= policy.num_to_keep + 2:", "I16"),
     ("[-policy.num_to_keep :]", "[: policy.num_to_keep]", "I16 I17"),
+)  # fmt: skip
+
+EXPLOITS = _of(
+    "tuner/core/exploits.py",
+    ("        donor.leases[_pending(trial)] = checkpoint.index", "        pass", "defect"),
+    ("        donor.leases[trial.trial_id] = checkpoint.index\n        trial.experiment_tag", "        trial.experiment_tag", "I5 I16"),
+    ("            self._released[donor.trial_id] = donor", "            pass", "I16"),
+    ("            self._return(self._roster[graft.donor_id], trial.trial_id)", "            pass", "I16"),
+    ("        self._return(self._roster[donor_id], _pending(trial))", "        pass", "I16"),
+    ("        trial.config, trial.exploit = exploit.config, None", "        trial.exploit = None", "I6"),
+    ("            checkpoint=checkpoint,\n            from_iteration", "            checkpoint=donor.checkpoints[0],\n            from_iteration", "I5 I16"),
+    ("            first_checkpoint=trial.next_checkpoint,", "            first_checkpoint=0,", "I5"),
+    ("            num_rows=trial.num_rows,", "            num_rows=trial.iteration,", "I2"),
+    ("        trial.exploit = dataclasses.replace(decision, checkpoint=checkpoint.index)", "        trial.exploit = dataclasses.replace(decision, checkpoint=0)", "I16 defect"),
+    ("        return self._disappoint(self._suitors.pop(donor.trial_id, {}).values())", "        return []", "I9"),
+    ("        for trial in self._suitors.pop(donor.trial_id, {}).values():\n            checkpoint", "        for trial in ():\n            checkpoint", "I9"),
+    ("            if trial.exploit and trial.exploit.checkpoint is None:\n                self._suitors", "            if False:\n                self._suitors", "I9"),
+    ("            trial.grafts[-1] = dataclasses.replace(graft, is_over=True)\n\n    def _wait", "            pass\n\n    def _wait", "I5 I11"),
+    ("        self.forget(trial)\n        if checkpoint", "        if checkpoint", "I16"),
+) + _of(
+    "tuner/core/lives.py",
+    ("        self.exploits.settle(trial)\n        self.exploits.serve(trial)\n", "        self.exploits.serve(trial)\n", "I5 I16"),
+    ("        self.exploits.serve(trial)\n        self._is_unsettled", "        self._is_unsettled", "I9"),
+    ("        self.exploits.forget(trial)\n        trial.resize", "        trial.resize", "I16 I9"),
+    ("        self._go_on_as_they_were(self.exploits.send_away(trial))", "        pass", "I9"),
+    ("case TrialMove.PAUSE if intention and (trial.source or trial.exploit):", "case TrialMove.PAUSE if intention:", "I11 I3"),
+    ("if stopping.ending is not Ending.INTERRUPTED or trial.status is not Status.PAUSED:", "if True:", "I20"),
+) + _of(
+    "tuner/core/experiment.py",
+    ("            self._go_on_as_they_were(self.exploits.send_away(trial))", "            pass", "I9"),
+    ("            self._wake_paused()\n", "", "I9"),
+    ("                disappointed = self.exploits.lose(owner, event.index)", "                disappointed = []", "I5 I16"),
+    ("            trial.owes_save = self.exploits.is_awaited(trial)\n", "", "I9"),
+    ("            self._out.delete(donor, self._keeper.drop_superseded(donor))", "            self._keeper.drop_superseded(donor)", "I16"),
+) + _of(
+    "tuner/core/trial.py",
+    ("        return self.grafts[-1] if self.grafts and not self.grafts[-1].is_over else None", "        return self.grafts[-1] if self.grafts else None", "I5 I16"),
+    ("        return graft.num_rows + iteration - graft.from_iteration", "        return graft.num_rows + iteration", "I2"),
+) + _of(
+    "tuner/core/keeper.py",
+    ("            case intention if intention.verdict is Verdict.EXPLOIT:\n                return False\n", "", "I12 I9"),
+    ("if latest is None or (trial.grafts and latest.index < trial.grafts[-1].first_checkpoint):", "if latest is None:", "I9"),
+) + _of(
+    "tuner/core/lifecycle.py",
+    ("(Verdict.EXPLOIT, Outcome.FAILED): TrialMove.PAUSE", "(Verdict.EXPLOIT, Outcome.FAILED): TrialMove.FAIL", "I9 I12"),
+    ("(Verdict.PAUSE, Outcome.LOST): TrialMove.REQUEUE", "(Verdict.PAUSE, Outcome.LOST): TrialMove.PAUSE", "I12"),
+) + _of(
+    "tuner/core/retention.py",
+    (" | set(leased)", "", "defect I5 I16"),
+) + _of(
+    "tuner/core/memory.py",
+    ('        "leases": dict(trial.leases),', '        "leases": {},', "I7 I16 I5"),
+    ('exploit_from(fields["exploit"], decode) if fields["exploit"] else None', "None", "I7 I9"),
+) + _of(
+    "schedulers/population_scheduler.py",
+    ("            return self._pause(member) if point.time >= member.paused_at else ()", "            return ()", "I17"),
 )  # fmt: skip
 
 DESK = _of(
@@ -172,11 +230,23 @@ SEARCHERS = _of(
     ("        if not self.batch:\n            self._tell(trial_id)\n", "        if not self.batch:\n            pass\n", "I9"),
 )
 
-MUTANTS = [*DRIVER, *CORE, *KEEPER, *DESK, *JOURNAL, *CODEC, *REPLAY, *SNAPSHOTS, *SCHEDULERS, *SEARCHERS]
+MUTANTS = [*DRIVER, *CORE, *KEEPER, *EXPLOITS, *DESK, *JOURNAL, *CODEC, *REPLAY, *SNAPSHOTS, *SCHEDULERS, *SEARCHERS]
 
 ESCAPING = _of(
+    "tuner/core/exploits.py",
+    # A later checkpoint leaves a hole only where a clone has reported, fails before it has saved, and then finds damaged what it began with.
+    ("if kept.iteration <= graft.checkpoint.iteration]", "if True]", "I2"),
+) + _of(
     "tuner/core/experiment.py",
-    # A trial whose first save failed is resumed within the same turn, from the beginning: seen only where it stays paused.
-    ("case TrialMove.PAUSE if intention and trial.has_checkpoint:", "case TrialMove.PAUSE if intention:", "I11 I3"),
-)
+    # Whoever is paused in the simulation saves on demand; the conversations of the core find it.
+    ("        if verdict is Verdict.PAUSE and not (save or trial.source or self._stopping):", "        if verdict is Verdict.PAUSE and not (save or self._stopping):", "I9"),
+) + _of(
+    "tuner/core/lives.py",
+    # Who is laid aside with an older checkpoint repeats what it has lost when it is resumed: later than it should, and with the same outcome.
+    ("            if trial.checkpoint is not None and trial.checkpoint.iteration == trial.iteration:", "            if trial.checkpoint is not None:", "I17 I12"),
+) + _of(
+    "schedulers/promoter.py",
+    # Trials of the simulation report at each iteration, and so pass by the level at which they are to pause before any other one.
+    ("if place is None or report.time < place.level or not rungs.is_waiting(report.trial_id):", "if place is None or report.time != place.level or not rungs.is_waiting(report.trial_id):", "I17"),
+)  # fmt: skip
 """Defects that the simulation does not find within a minute, with the reason."""

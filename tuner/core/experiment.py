@@ -47,8 +47,9 @@ class Experiment(TrialLives):
         # What trials report frees no slot and makes none ready, unless something is decided on it.
         self._is_unsettled |= not isinstance(event, ev.ResultReported | ev.TurnEnded)
         self._dispatch(event)
-        for donor in self.exploits.take_released():
-            self._out.delete(donor, self._keeper.drop_superseded(donor))
+        if self.exploits.has_released:
+            for donor in self.exploits.take_released():
+                self._out.delete(donor, self._keeper.drop_superseded(donor))
         out, self._out = self._out, cmd.Outbox()
         return out.outcome(self.counsel.given, is_routine=self._is_routine)
 
@@ -241,6 +242,7 @@ class Experiment(TrialLives):
             is_resumed, is_retry = trial.status is Status.PAUSED, trial.num_failures > 0
             checkpoint = self._keeper.lease_start(trial)
             self.roster.start(trial, self._now_s)
+            trial.owes_save = self.exploits.is_awaited(trial)
             self._patience.expect_report(trial.trial_id, self._now_s)
             self._out.commands.append(cmd.StartWorker.of(trial, checkpoint))
             self._out.notices.append(cmd.TrialStarted(trial, is_retry=is_retry and not is_resumed, is_resumed=is_resumed))

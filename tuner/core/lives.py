@@ -57,7 +57,9 @@ class TrialLives(ExperimentState):
             trial.reason = reason
         if trial.status is Status.PAUSED and trial.exploit is None:
             self.roster.ready.push(trial)
-        elif trial.status is Status.PAUSED or (trial.intention and trial.intention.verdict in (Verdict.PAUSE, Verdict.EXPLOIT)):
+        elif trial.status is Status.PAUSED:
+            self._stir(trial)
+        elif trial.intention and trial.intention.verdict in (Verdict.PAUSE, Verdict.EXPLOIT):
             trial.is_to_resume = True
 
     def _exploit(self, trial: Trial, decision: Exploit) -> None:
@@ -68,6 +70,10 @@ class TrialLives(ExperimentState):
             return
         if trial.status is Status.PENDING:  # it has nothing yet that could be given up
             self.exploits.forget(trial)
+        if trial.status is Status.PAUSED:
+            self._stirring[trial.trial_id] = trial
+            trial.is_to_resume |= trial in self.roster.ready  # it was about to go on from its own
+            self.roster.ready.discard(trial)
         self._intend(trial, Intention(Verdict.EXPLOIT, Ending.INTERRUPTED, decision.reason))
 
     def _resize(self, trial: Trial, decision: Resize) -> None:
@@ -152,17 +158,29 @@ class TrialLives(ExperimentState):
         """Pause the trial; where that was for a while only, or the wait is over already, let it go on."""
         self.roster.pause(trial, intention.reason)
         self._out.notices.append(cmd.TrialPaused(trial))
+        if trial.has_checkpoint:
+            self.exploits.serve(trial)  # it will save nothing more for those that wait
+        self._stirring[trial.trial_id] = trial
         if trial.resize is not None:
             self.roster.resize(trial, trial.resize)
             trial.resize, trial.is_to_resume = None, True
         if intention.verdict is Verdict.EXPLOIT and trial.exploit is None:
             trial.is_to_resume = True  # it was given up for a checkpoint that will never come
 
+    def _stir(self, trial: Trial) -> None:
+        """Let a paused trial go on as soon as nothing is waited for."""
+        self._stirring[trial.trial_id] = trial
+        trial.is_to_resume = True
+
     def _tend_paused(self) -> None:
         """Let exploits take effect whose checkpoint is there, and those go on that are to."""
-        for trial in list(self.roster.paused.values()):
-            self._graft(trial)
-            if trial.is_to_resume and trial.exploit is None:
+        for trial in list(self._stirring.values()):
+            if trial.status is Status.PAUSED:
+                self._graft(trial)
+            if trial.status is Status.PAUSED and trial.exploit:
+                continue
+            del self._stirring[trial.trial_id]
+            if trial.status is Status.PAUSED and trial.is_to_resume:
                 trial.is_to_resume = False
                 self.roster.ready.push(trial)
 
@@ -177,7 +195,7 @@ class TrialLives(ExperimentState):
             if trial.status is Status.PAUSED and trial.source is None:
                 self.roster.requeue(trial, TrialMove.REQUEUE)
             elif trial.status is Status.PAUSED:
-                trial.is_to_resume = True
+                self._stir(trial)
             elif trial.intention and trial.intention.verdict is Verdict.EXPLOIT and trial.worker is not WorkerState.STOPPING:
                 trial.intention = None
 

@@ -45,6 +45,8 @@ class ExperimentState:
         self.desk = SearchDesk(settings.max_trials)
         scheduler.experiment = ExperimentWindow(self.roster, self.desk, lambda: self.settings)
         self._waiting: dict[str, Report] = {}
+        self._stirring: dict[str, Trial] = {}
+        """Paused trials that wait for nobody's word but for a checkpoint, or not even that."""
         self._now_s = 0.0
         self._is_routine = False
         self._out = Outbox()
@@ -113,6 +115,7 @@ class ExperimentState:
         self._begin_session(ExperimentSettings.from_fields(state["settings"]))
         self.roster.load_state_dict(state["roster"], trials)
         self.exploits.load(self.roster.trials)
+        self._stirring = {trial_id: trial for trial_id, trial in self.roster.paused.items() if trial.exploit or trial.is_to_resume}
         self.best.load_state_dict(state["best"], self.roster.__getitem__)
         self.desk.load_state_dict(state["desk"])
         self._patience.load_state_dict(state["patience"])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
+from schedulers.decisions import Exploit
 from tuner.core.counsel import Advice
 from tuner.core.events import CheckpointRequested, DriverRestarted, Event, TurnEnded
 from tuner.core.trial import CheckpointRecord, Trial
@@ -14,7 +15,7 @@ from tuner.loggers.callback import Callback
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import Journal
 
-from . import invariants
+from . import invariants, liaisons
 from .world import EXPERIMENT, World
 
 
@@ -31,6 +32,9 @@ class WatchedLog:
         """See `EventLog.append`."""
         if isinstance(event, DriverRestarted):
             self._on_restart()
+        for said in advice:
+            if isinstance(said.decision, Exploit):
+                self._world.ledger.note_exploit(said.decision)
         # Of a wish for a checkpoint that cannot be fulfilled, and of a turn in which trials just go on, nothing follows.
         self._world.is_dirty |= not (isinstance(event, CheckpointRequested) or (isinstance(event, TurnEnded) and event.is_routine))
         self._log.append(event, at_s, advice)
@@ -87,6 +91,7 @@ class Bystander(Callback):
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """Hear of a trial's end."""
+        liaisons.the_paused_outlast_an_interruption(self._world, trial)
         if trial.is_finished:  # and not taken up again in the same breath, as one is that a dying driver has interrupted
             self._world.ledger.over[trial.trial_id] = str(trial.ending)
 

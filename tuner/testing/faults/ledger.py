@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from schedulers.decisions import Exploit
 from tuner.core.trial import checkpoint_directory_name
 
 GHOST = "is_ghost"
@@ -104,6 +105,8 @@ class Ledger:
         discarded: Trials whose worker was told to stop for good.
         own_failures: How often each trial's own worker has failed.
         all_failures: How often any failure was told of each trial, whoever was to blame.
+        exploits: With which configurations a trial was to go on, by its id and the reason for that.
+        paused: Which attempt those made last that lay paused at the end of the last turn.
         saved: Names of the checkpoints of which the journal tells.
         failed_saves: Trials that could not save when they were asked to.
         reader: Who reads the journal.
@@ -119,9 +122,15 @@ class Ledger:
     discarded: set[str] = field(default_factory=set)
     own_failures: Counter[str] = field(default_factory=Counter)
     all_failures: Counter[str] = field(default_factory=Counter)
+    exploits: dict[tuple[str, str], list[Mapping[str, Any]]] = field(default_factory=dict)
+    paused: dict[str, int] = field(default_factory=dict)
     saved: set[tuple[str, str]] = field(default_factory=set)
     failed_saves: set[str] = field(default_factory=set)
     reader: Reader = field(default_factory=Reader)
+
+    def note_exploit(self, exploit: Exploit) -> None:
+        """Write down with which configuration a trial is to go on."""
+        self.exploits.setdefault((exploit.trial_id, str(exploit.reason)), []).append(exploit.config)
 
     def take_written(self, data: bytes) -> None:
         """Read along what the disk takes."""

@@ -1,11 +1,12 @@
-"""Plug-ins of simulated experiments: a scheduler that pauses, one that is watched, a searcher and callbacks that break."""
+"""Plug-ins of simulated experiments: schedulers that pause or have whims, one that is watched, a searcher and callbacks that break."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any, final
 
-from schedulers import Decision, ExperimentView, Pause, Reason, Resume, Save, Scheduler, Stop, TrialView
+from schedulers import Decision, ExperimentView, Exploit, Pause, Reason, Resize, Resume, Save, Scheduler, Stop, TrialView
 from searchers import Searcher
 from tuner.core.result import SHOULD_CHECKPOINT
 from tuner.loggers.callback import Callback
@@ -58,6 +59,72 @@ class Relay(Scheduler):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
         self._losses, self._num_idle = dict(state["losses"]), state["num_idle"]
+
+
+@final
+class Whims(Scheduler):
+    """Decides by chance about any trial that it has heard of, a certain number of times, and then lets all go on.
+
+    No sound scheduler would do what it does; the engine has to get through it all the same.
+
+    Args:
+        seed: What its chance follows from, together with how often it has been told of a result.
+        num_whims: How often it decides anything.
+    """
+
+    def __init__(self, seed: int, num_whims: int) -> None:
+        """Know of no trial yet."""
+        self._seed = seed
+        self._num_left = num_whims
+        self._num_told = 0
+        self._known: list[str] = []
+
+    def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
+        """Learn of a trial."""
+        self._known.append(trial.trial_id)
+        return ()
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        """Decide something about this trial or another one, or nothing."""
+        self._num_told += 1
+        chance = Random(f"{self._seed}/{self._num_told}")  # noqa: S311  (no secret)
+        if not self._num_left or chance.random() < 0.5:  # noqa: PLR2004
+            return ()
+        self._num_left -= 1
+        chosen = chance.choice((trial.trial_id, trial.trial_id, chance.choice(self._known)))
+        return [decision for _ in range(chance.choice((1, 1, 2))) for decision in self._whim(chosen, chance)]
+
+    def _whim(self, trial_id: str, chance: Random) -> Sequence[Decision]:
+        reason = Reason("whim", {"told": self._num_told, "number": chance.random()})
+        resume, save = Resume(trial_id, reason), Save(chance.choice(self._known), reason)
+        match chance.choice(("exploit", "exploit", "exploit", "pause", "pause", "resume", "resize", "save", "stop")):
+            case "exploit":
+                donor = self.experiment.trials[chance.choice((save.trial_id, chance.choice(self._known)))]
+                index = chance.choice((None, donor.checkpoint_index, 0))
+                exploit = Exploit(trial_id, donor.trial_id, {"x": chance.uniform(0.1, 1.0)}, reason, index)
+                return [*chance.choice(([], [save])), exploit, *chance.choice(([], [resume]))]
+            case "pause":
+                return [Pause(trial_id, reason)]
+            case "resume":
+                return [resume]
+            case "resize":
+                return [Resize(trial_id, {"cpu": chance.choice((1.0, self.experiment.resources["cpu"]))}, reason)]
+            case "save":
+                return [save]
+            case _:
+                return [Stop(trial_id, reason)]
+
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
+        """Let all go on that have been paused."""
+        return [Resume(trial.trial_id, Reason("whim.over")) for trial in trials]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it remembers."""
+        return {"num_left": self._num_left, "num_told": self._num_told, "known": list(self._known)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._num_left, self._num_told, self._known = state["num_left"], state["num_told"], list(state["known"])
 
 
 @final

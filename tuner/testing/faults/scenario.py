@@ -15,7 +15,7 @@ from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 
 from .fate import MEAN_GAPS, Fault, Occasion
-from .plugins import Relay
+from .plugins import Relay, Whims
 
 SchedulerFactory = Callable[[], Scheduler]
 """Makes a fresh scheduler without metric and mode; trials report ``loss`` (smaller is better) at each ``training_iteration``."""
@@ -81,8 +81,11 @@ class Scenario:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the outcome must not depend on when drivers die: one trial at a time, and nothing else happens to it."""
-        return self.num_slots == 1 and self.time_budget_s is None and set(self.mean_gaps) <= _DRIVER_ONLY
+        """Whether the outcome must not depend on when drivers die: one trial at a time, and nothing else happens to it.
+
+        Whims follow from how often they are asked, which depends on that.
+        """
+        return self.scheduler != "whims" and self.num_slots == 1 and self.time_budget_s is None and set(self.mean_gaps) <= _DRIVER_ONLY
 
     def without_trouble(self) -> Scenario:
         """Return the same experiment in a world in which nothing goes wrong."""
@@ -138,12 +141,18 @@ def _relay(chance: Random) -> SchedulerFactory:
     return lambda: Relay(lap)
 
 
+def _whims(chance: Random) -> SchedulerFactory:
+    seed, num_whims = chance.randrange(10**6), chance.choice((3, 10, 30))
+    return lambda: Whims(seed, num_whims)
+
+
 SCHEDULERS: Final[Mapping[str, Callable[[Random], SchedulerFactory]]] = {
     "fifo": lambda _: FIFOScheduler,
     "asha": _asha,
     "relay": _relay,
     "promotion": _promotion,
     "pbt": _pbt,
+    "whims": _whims,
 }
 """By name, what draws a factory of a scheduler."""
 
@@ -156,7 +165,7 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         scheduler: A name of `SCHEDULERS` or a factory; None to draw one.
     """
     chance = Random(seed)  # noqa: S311  (no secret)
-    name = chance.choice(("fifo", "asha", "asha", "asha", "relay", "promotion", "pbt")) if scheduler is None else scheduler
+    name = chance.choice(("fifo", "asha", "asha", "relay", "promotion", "pbt", "whims")) if scheduler is None else scheduler
     make_scheduler = SCHEDULERS[name](chance) if isinstance(name, str) else name
     can_save = name not in {"fifo", "asha"} or chance.random() < 0.5  # noqa: PLR2004  (a trial that may be paused must be able to save)
     is_calm_worker = chance.random() < 0.12  # noqa: PLR2004  (so that the outcome can be compared with an undisturbed one)

@@ -15,7 +15,7 @@ from tuner.config import ResumeConfig
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage.layout import STAGING_PREFIX
 
-from . import invariants
+from . import invariants, liaisons
 from .fate import DriverDied, PluginBroke
 from .invariants import Violation
 from .ledger import Transcript
@@ -142,6 +142,8 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     invariants.rows_are_whole(experiment, left)
     invariants.scheduler_facts_are_kept(world, session.scheduler)
     invariants.nothing_superseded_is_left(world, experiment)
+    liaisons.leases_have_readers(experiment)
+    liaisons.nobody_is_left_to_the_engine(world, experiment)
     outcome = invariants.outcome(experiment)
     if world.scenario.is_comparable and world.scenario.num_strikes:
         world.seen["compared with an undisturbed run"] += 1

@@ -14,7 +14,7 @@ from tuner.core.trial import CheckpointRecord, Failure, Verdict
 from tuner.execution.translate import to_event
 from tuner.storage import strict_json
 
-from . import invariants
+from . import invariants, liaisons
 from .checkpoints import Saved
 from .fate import Fault, Occasion
 from .ledger import GHOST, Report
@@ -114,6 +114,8 @@ class Workers:
         world.step()
         if world.experiment:
             invariants.pauses_have_checkpoints(world.experiment)
+            liaisons.nobody_waits_for_what_is_there(world.experiment)
+            liaisons.note_the_paused(world)
         if world.num_turns % world.check_every == 0 and timeout_s != 0.0:  # else the driver knows already that something has changed
             self._check_all()
         world.rest()
@@ -132,6 +134,7 @@ class Workers:
         invariants.checkpoints_in_need_are_there(self._world, experiment)
         invariants.slots_are_the_living(experiment, self._attempts())
         invariants.few_checkpoints_are_kept(self._world, experiment)
+        liaisons.leases_have_readers(experiment)
         for trial in experiment.trials:
             invariants.only_own_failures_are_charged(self._world, trial)
 
@@ -164,6 +167,7 @@ class Workers:
         invariants.written_before_acted(world, command)
         invariants.one_worker_per_trial(world, command, attempts)
         invariants.starts_from_a_good_checkpoint(world, command)
+        liaisons.clones_are_as_decided(world, command)
         invariants.budget_is_kept(world, command)
         invariants.the_dead_rest(world, command)
         worker = self._live[command.trial_id] = _Worker(command, world.chance.choice(_PACES))

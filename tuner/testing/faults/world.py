@@ -129,6 +129,7 @@ class World:
         self._synced_at = self.now
         self.experiment = self.journal = self.request_stop = None
         self.is_dirty = False
+        self.ledger.paused = {}
 
     def end_session(self) -> Transcript:
         """Take note that no driver lives any more, and return what it has left."""

@@ -1,0 +1,250 @@
+"""Simulated experiments under watch: what is asked of workers and files can be done, turn by turn, and the core keeps its books."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from unittest import mock
+
+from tests.properties.world import BOOM, chance_from
+from tuner.core.commands import AnswerReport, StartWorker
+from tuner.core.events import CheckpointFailed, CheckpointLost, CheckpointSaved, ResultReported, StopRequested, WorkerExited
+from tuner.core.trial import Ending, Status, Verdict
+from tuner.driver import Driver
+from tuner.execution.simulated import SimulatedExecutor
+from tuner.testing import simulation
+
+MAX_TURNS = 20_000
+"""Far more than any of these experiments takes that comes to an end."""
+MAX_DAMAGES = 8
+"""Who keeps losing all that is saved, and is resized at each result, never gets anywhere."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Troubles:
+    """What befalls an experiment beside what its curves do.
+
+    Attributes:
+        seed: What chance follows from.
+        can_save: Whether trials save on demand; else they report checkpoints by themselves.
+        reports_every: Every how many iterations they do so; 0 for never.
+        failing_saves: Which share of saves fails.
+        damaged: Which share of checkpoints turns out to be damaged when a trial is to start from them.
+        interrupted_at: At which turn somebody interrupts the experiment; None for nobody.
+        is_urgent: Whether whoever does so is in a hurry.
+    """
+
+    seed: int
+    can_save: bool = True
+    reports_every: int = 0
+    failing_saves: float = 0.0
+    damaged: float = 0.0
+    interrupted_at: int | None = None
+    is_urgent: bool = False
+
+
+class Watch:
+    """Stands before a simulated executor, and sees to it that nothing is asked of it that could not be done.
+
+    Attributes:
+        num_turns: How often the driver has waited.
+        seen: How often what has happened that a test may want to have seen.
+    """
+
+    def __init__(self, troubles):
+        self.num_turns = 0
+        self.seen = Counter()
+        self._troubles = troubles
+        self._chance = chance_from(f"{troubles.seed}/troubles")
+        self._there = {}
+        self._damaged = set()
+        self._workers = {}
+        self._fresh = {}
+        self._starts = Counter()
+
+    # ------------------------------------------------------------------------------------------------ taking its place
+
+    def simulate(self, curves, **arguments):
+        """Simulate an experiment under watch; return what it came to."""
+        settings = simulation.simulated_settings
+
+        def changed_settings(plan, capacity):
+            declared = settings(plan, capacity)
+            if self._troubles.can_save:
+                return declared
+            return dataclasses.replace(declared, checkpoints=dataclasses.replace(declared.checkpoints, can_save_on_demand=False))
+
+        with (
+            mock.patch.object(simulation, "SimulatedExecutor", self._stand_before),
+            mock.patch.object(simulation, "Driver", self._drive),
+            mock.patch.object(simulation, "_delete_nothing", self._delete),
+            mock.patch.object(simulation, "simulated_settings", changed_settings),
+        ):
+            return simulation.simulate(curves, **arguments)
+
+    def _stand_before(self, *arguments, **options):
+        self._inner = SimulatedExecutor(*arguments, **options)
+        return self
+
+    def _drive(self, experiment, *collaborators, **options):
+        self.experiment = experiment
+        self.driver = Driver(experiment, *collaborators, find_damage=self._find_damage, **options)
+        return self.driver
+
+    def capacity(self):
+        return self._inner.capacity()
+
+    def clock(self):
+        return self._inner.clock()
+
+    def wake(self):
+        self._inner.wake()
+
+    # ------------------------------------------------------------------------------------------------ what is asked
+
+    def carry_out(self, commands):
+        for command in commands:
+            match command:
+                case StartWorker():
+                    self._check_start(command)
+                case AnswerReport():
+                    assert not command.save or self._troubles.can_save, "a save is asked for that nobody can do"
+                    self.seen[f"verdict: {command.verdict}"] += 1
+                    self.seen["stay"] += command.stay
+        self._inner.carry_out(commands)
+        self._check_capacity()
+
+    def _check_start(self, command):
+        trial_id, checkpoint = command.trial_id, command.checkpoint
+        assert trial_id not in self._workers, f"two live attempts of {trial_id}"
+        self._starts[trial_id] += 1
+        assert (trial_id, command.next_checkpoint) not in self._there, f"{trial_id} is going to overwrite a checkpoint"
+        self._workers[trial_id] = command
+        if checkpoint is not None:
+            key = (command.source_id, checkpoint.index)
+            assert self._there.get(key) == checkpoint.iteration, f"{trial_id} starts from {key}, which is not there"
+            self._fresh[trial_id] = key
+            self.seen["started from a donor"] += command.source_id != trial_id
+            self.seen["started from its own"] += command.source_id == trial_id
+
+    def _check_capacity(self):
+        used = Counter()
+        for command in self._workers.values():
+            used.update(command.resources)
+        for name, amount in used.items():
+            assert amount <= self.capacity().get(name, 0.0) + 1e-6, f"{amount} of {name} in use, there is {self.capacity()}"
+        limit = self.experiment.settings.max_concurrent
+        assert limit is None or len(self._workers) <= limit, "too many at once"
+
+    def _delete(self, trial_id, checkpoint):
+        key = (trial_id, checkpoint.index)
+        assert self._there.pop(key, None) == checkpoint.iteration, f"{key} is deleted, but was not there"
+        readers = [reader for reader, read in self._fresh.items() if read == key]
+        assert not readers, f"{key} is deleted while {readers} start from it"
+        self.seen["deleted"] += 1
+
+    def _find_damage(self, owner_id, checkpoint):
+        key = (owner_id, checkpoint.index)
+        if len(self._damaged) < MAX_DAMAGES and chance_from(f"{self._troubles.seed}/{key}").random() < self._troubles.damaged:
+            self._damaged.add(key)
+        if key not in self._damaged:
+            return ""
+        self.seen["damaged"] += 1
+        self._there.pop(key, None)  # two may start from it in one turn
+        return "a byte was flipped"
+
+    # ------------------------------------------------------------------------------------------------ what happens
+
+    def wait(self, timeout_s):
+        self.num_turns += 1
+        assert self.num_turns < MAX_TURNS, f"the experiment does not end: {self.experiment.trials}"
+        self._check_books()
+        if self.num_turns == self._troubles.interrupted_at:
+            self.seen["interrupted"] += 1
+            self.driver.request_stop(StopRequested("signal.SIGINT", self._troubles.is_urgent))
+        return [self._changed(event) for event in self._inner.wait(timeout_s)]
+
+    def _changed(self, event):
+        match event:
+            case ResultReported():
+                self._fresh.pop(event.trial_id, None)
+                return self._with_checkpoint(event)
+            case CheckpointSaved() if self._chance.random() < self._troubles.failing_saves:
+                self.seen["save failed"] += 1
+                return CheckpointFailed(event.trial_id, event.attempt, BOOM)
+            case CheckpointSaved():
+                self._keep(event.trial_id, event.checkpoint)
+            case WorkerExited():
+                self._workers.pop(event.trial_id, None)
+                self._fresh.pop(event.trial_id, None)
+        return event
+
+    def _with_checkpoint(self, event):
+        every = self._troubles.reports_every
+        if self._troubles.can_save or not every or event.metrics["training_iteration"] % every:
+            return event
+        checkpoint = self._inner._workers[event.trial_id, event.attempt].save()
+        self._keep(event.trial_id, checkpoint)
+        return dataclasses.replace(event, checkpoint=checkpoint)
+
+    def _keep(self, trial_id, checkpoint):
+        key = (trial_id, checkpoint.index)
+        assert key not in self._there, f"{key} is overwritten"
+        self._there[key] = checkpoint.iteration
+
+    # ------------------------------------------------------------------------------------------------ what must hold
+
+    def _check_books(self):
+        experiment = self.experiment
+        experiment.check()
+        for trial in experiment.trials:
+            assert trial.is_finished or not trial.exploit or trial.status is not Status.PENDING, "it waits and is ready to start"
+            for reader, index in trial.leases.items():
+                self._check_lease(trial, reader, index)
+            for checkpoint in trial.checkpoints:
+                is_lost = self._is_being_lost(trial.trial_id, checkpoint.index)
+                assert is_lost or self._there.get((trial.trial_id, checkpoint.index)) == checkpoint.iteration, "a checkpoint is not there"
+            limit = experiment.settings.checkpoints.retention.num_to_keep
+            assert limit is None or len(trial.checkpoints) <= limit + 1 + len(trial.leased), "too many checkpoints are kept"
+
+    def _is_being_lost(self, trial_id, index):
+        lost = [answer for answer in self.driver._answers if isinstance(answer, CheckpointLost)]
+        return any((answer.trial_id, answer.index) == (trial_id, index) for answer in lost)
+
+    def _check_lease(self, donor, reader, index):
+        """Whoever has leased a checkpoint is going to start from it, or may yet have to."""
+        assert index in {checkpoint.index for checkpoint in donor.checkpoints}, f"{reader!r} has leased what {donor} does not have"
+        if not reader:
+            assert donor.status is Status.RUNNING, f"{donor} has leased a start and does not run"
+            return
+        trial = self.experiment.roster[reader.removesuffix(" to be")]
+        if reader == trial.trial_id:
+            assert trial.graft, f"{reader} has leased what it has no use for"
+            assert (trial.graft.donor_id, trial.graft.checkpoint.index) == (donor.trial_id, index)
+        else:
+            assert trial.exploit, f"{reader!r} has leased what it has no use for"
+            assert (trial.exploit.donor_id, trial.exploit.checkpoint) == (donor.trial_id, index)
+
+    def check_end(self, outcome):
+        """Check what must hold when the experiment is over: every trial is, or lies paused where somebody interrupted all."""
+        self._check_books()
+        assert not self._workers, "somebody still runs"
+        reason = self.experiment.stop_reason
+        stopping = self.experiment._stopping
+        is_interrupted = stopping is not None and stopping.ending is Ending.INTERRUPTED
+        for trial in outcome.grid.trials:
+            assert trial.is_finished or (is_interrupted and trial.status is Status.PAUSED), f"{trial} is left alone; {reason}"
+            assert trial.attempt == self._starts[trial.trial_id] + self._num_not_started(outcome, trial)
+            assert trial.exploit is None or trial.status is Status.PAUSED, f"{trial} is over and waits"
+            assert trial.worker.value == "ABSENT"
+            assert trial.is_finished is (trial.ending is not None)
+        assert outcome.stall == "", outcome.stall
+        assert not self.experiment.misuse or not self._troubles.can_save, self.experiment.misuse
+        pauses = self.seen[f"verdict: {Verdict.PAUSE}"]
+        assert not pauses or self._troubles.can_save or self._troubles.reports_every
+
+    @staticmethod
+    def _num_not_started(outcome, trial):
+        """Return how many attempts never began, since what they were to start from was damaged."""
+        lost = [entry.event for entry in outcome.history if isinstance(entry.event, WorkerExited) and entry.event.failure]
+        return sum(event.trial_id == trial.trial_id and event.failure.kind == "CheckpointLost" for event in lost)
