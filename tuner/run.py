@@ -24,6 +24,7 @@ from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.processes import ProcessExecutor
 from tuner.execution.shipping import check_secrets
+from tuner.execution.trainable import can_be_saved, is_class_trainable
 from tuner.loggers import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import opening
@@ -246,6 +247,8 @@ class Run:
             mode=stage.settings.mode,
             space=plan.space,
         )
+        if is_class_trainable(plan.trainable) and not can_be_saved(plan.trainable):
+            _log.warning("%s cannot be saved; implement save_checkpoint and load_checkpoint to go on after a failure or a pause", plan.name)
         if self._resumption:
             for change in self._resumption.changes:
                 _log.warning("declared otherwise than when the experiment was last run: %s", change)

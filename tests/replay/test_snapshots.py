@@ -89,11 +89,7 @@ def test_every_snapshot_leads_to_what_the_whole_journal_leads_to(arguments, tmp_
         assert portrait(rebuilt(arguments, directory, storage.Snapshot(body["last_sequence"], body["state"]))) == expected
 
 
-STALE = pytest.mark.xfail(strict=False, reason="the words for a trial that is over are kept although its checkpoints lose and find readers")
-CLONING = {"pbt", "pbt, generations", "mf-pbt", "pb2"}
-
-
-@pytest.mark.parametrize("scheduler", [pytest.param(name, marks=STALE) if name in CLONING else name for name in OTHERS])
+@pytest.mark.parametrize("scheduler", OTHERS)
 def test_behind_every_snapshot_every_scheduler_decides_as_it_did(scheduler, tmp_path, monkeypatch):
     def arguments():
         num_samples = 1 if scheduler == "replay" else 6

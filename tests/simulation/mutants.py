@@ -196,7 +196,6 @@ CODEC = _of(
     "tuner/journaling.py",
     ("            body[records.ROUTINE_END] = self._routine_end_s\n            self._routine_end_s = None\n", "            self._routine_end_s = None\n", "I7"),
     ("            self._routine_end_s = None\n        self._encoding_s", "        self._encoding_s", "I7"),
-    ("        self._cleaner.release()\n", "", "I16"),
 )  # fmt: skip
 
 REPLAY = _of(
@@ -248,5 +247,9 @@ ESCAPING = _of(
     "schedulers/promoter.py",
     # Trials of the simulation report at each iteration, and so pass by the level at which they are to pause before any other one.
     ("if place is None or report.time < place.level or not rungs.is_waiting(report.trial_id):", "if place is None or report.time != place.level or not rungs.is_waiting(report.trial_id):", "I17"),
+) + _of(
+    "tuner/journaling.py",
+    # What is not deleted behind a flush is deleted when the driver closes; until then the disk is fuller than it need be.
+    ("        self._cleaner.release()\n", "", "I16"),
 )  # fmt: skip
 """Defects that the simulation does not find within a minute, with the reason."""

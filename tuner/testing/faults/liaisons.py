@@ -39,7 +39,10 @@ def _aim(trial: Trial) -> tuple[str, int | None]:
 
 
 def nobody_waits_for_what_is_there(experiment: Experiment) -> None:
-    """I9: a trial waits for another one's checkpoint only as long as there is none, or another one is about to come."""
+    """I9: a trial waits for another one's checkpoint only as long as there is none, or another one is about to come.
+
+    Who was told to leave may save before it does, and gives what it has when it is gone.
+    """
     for trial in experiment.trials:
         require("I9", trial.exploit is None or not trial.is_finished, "%s is over and waits for a checkpoint", trial)
         is_on_its_way = trial.status is Status.PAUSED or trial.intention is not None
@@ -54,8 +57,8 @@ def nobody_waits_for_what_is_there(experiment: Experiment) -> None:
 
 
 def _is_about_to_save(donor: Trial) -> bool:
-    is_to_pause = donor.intention is not None and donor.intention.verdict is Verdict.PAUSE
-    return donor.owes_save or is_to_pause or donor.worker in (WorkerState.SAVING, WorkerState.STOPPING)
+    is_to_leave = donor.intention is not None and donor.intention.verdict in (Verdict.PAUSE, Verdict.EXPLOIT)
+    return donor.owes_save or is_to_leave or donor.worker in (WorkerState.SAVING, WorkerState.STOPPING)
 
 
 def clones_are_as_decided(world: World, start: StartWorker) -> None:
