@@ -16,7 +16,7 @@ from tuner.core.settings import ExperimentSettings
 from tuner.directory import read_declaration
 from tuner.plan import make_plan, with_seed
 from tuner.rebuild import rebuild
-from tuner.snapshots import fixed_period_s, usable
+from tuner.snapshots import Snapshots, fixed_period_s, usable
 from tuner.storage import journal, strict_json
 from tuner.storage import snapshot as storage
 from tuner.storage.configs import ConfigCodec
@@ -61,6 +61,20 @@ def arguments(request, tmp_path):
     return make
 
 
+def keep_all_snapshots(monkeypatch):
+    """Let a snapshot be taken at each chance, however slow the disk is, and each be kept."""
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+    monkeypatch.setattr(storage, "NUM_KEPT", 10_000)
+    monkeypatch.setattr(Snapshots, "_is_writing", has_written)
+
+
+def has_written(snapshots):
+    """Wait until the last snapshot is written, so that the next one may be taken."""
+    if snapshots._writing:
+        snapshots._writing.join()
+    return False
+
+
 def rebuilt(arguments, directory, snapshot, trainable=learn):
     declaration = read_declaration(directory)
     plan = with_seed(make_plan(trainable, *arguments().values()), declaration["seed"])
@@ -77,8 +91,7 @@ def portrait(rebuilt):
 
 
 def test_every_snapshot_leads_to_what_the_whole_journal_leads_to(arguments, tmp_path, monkeypatch):
-    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-    monkeypatch.setattr(storage, "NUM_KEPT", 10_000)
+    keep_all_snapshots(monkeypatch)
     grid = tune.Tuner(learn, **arguments()).fit()
     directory = tmp_path / "e"
     paths = sorted((directory / "snapshot").iterdir())
@@ -106,8 +119,7 @@ def test_behind_every_snapshot_every_scheduler_decides_as_it_did(scheduler, tmp_
         )
         return {"param_space": REPLAYED[0][4] if scheduler == "replay" else SPACE, "tune_config": tune_config, "run_config": run_config}
 
-    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-    monkeypatch.setattr(storage, "NUM_KEPT", 10_000)
+    keep_all_snapshots(monkeypatch)
     tune.Tuner(Learner, **arguments()).fit()
     directory = tmp_path / "e"
     paths = sorted((directory / "snapshot").iterdir())

@@ -66,7 +66,7 @@ def _search(where: Path, limit_s: float) -> Catch:
     began = time.monotonic()
     try:
         done = subprocess.run(  # noqa: S603  (our own interpreter and files)
-            command, cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=2 * limit_s
+            command, cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=2 * limit_s + 20.0
         )
     except subprocess.TimeoutExpired:
         return Catch(time.monotonic() - began, 0, "", "it hangs")
