@@ -1,6 +1,7 @@
 """From any snapshot and the journal behind it the experiment comes back as from the whole journal, and goes on alike."""
 
 import dataclasses
+import functools
 import json
 import logging
 import re
@@ -66,6 +67,7 @@ def keep_all_snapshots(monkeypatch):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     monkeypatch.setattr(storage, "NUM_KEPT", 10_000)
     monkeypatch.setattr(Snapshots, "_is_writing", has_written)
+    monkeypatch.setattr("tuner.snapshots.write_text", functools.partial(storage.write_text, sync=False))
 
 
 def has_written(snapshots):
