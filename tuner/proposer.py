@@ -111,8 +111,8 @@ class Proposer:
         match notice:
             case ResultRecorded(trial, _, flat):
                 self._searcher.on_trial_result(trial.trial_id, flat)
-            case TrialEnded(trial) if trial.ending is Ending.INTERRUPTED and not _is_given_up(trial):
-                pass  # together with all others; it goes on when the experiment is restored
+            case TrialEnded(trial) if trial.ending is None or (trial.ending is Ending.INTERRUPTED and not _is_given_up(trial)):
+                pass  # together with all others; it goes on when the experiment is restored, perhaps in the same breath
             case TrialEnded(trial):
                 self._searcher.on_trial_complete(trial.trial_id, _last_flat(trial), stopped=trial.ending is not Ending.COMPLETED)
             case AttemptFailed(trial, _, False):

@@ -236,12 +236,12 @@ class Snapshots:
         return Costs(self._loop_s, self._thread_s, self._num_bytes, 2 * self._accountant.num_snapshots)
 
 
-_Holdings = tuple[int, tuple[tuple[str, int], ...]]
+_Holdings = tuple[int, tuple[tuple[str, int], ...], int | None]
 
 
 def _holdings(trial: Trial) -> _Holdings:
     """Return what may still change of a trial that is over: how many checkpoints it keeps, and who has which of them on lease."""
-    return len(trial.checkpoints), tuple(trial.leases.items())
+    return len(trial.checkpoints), tuple(trial.leases.items()), trial.graft.checkpoint.index if trial.graft else None
 
 
 def usable(plan: Plan, directory: Path) -> Snapshot | None:

@@ -33,7 +33,7 @@ class Experiment:
         self.watch = watch
         self.can_be_put_down = True
         self.experiment = SimpleNamespace(
-            trials=[SimpleNamespace(trial_id=f"t{n}", is_finished=True, checkpoints=[], leases={}) for n in range(6)]
+            trials=[SimpleNamespace(trial_id=f"t{n}", is_finished=True, checkpoints=[], leases={}, graft=None) for n in range(6)]
         )
 
     def put_down(self):
