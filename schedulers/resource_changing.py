@@ -142,7 +142,7 @@ class ResourceChangingScheduler(Scheduler):
         decisions = self._base.on_trial_result(trial, result)
         self._take_note(trial)
         self._promised.pop(trial.trial_id, None)
-        if self._allocate is None or _is_taken_off(trial.trial_id, decisions) or not self._can_move(trial):
+        if self._allocate is None or _is_taken_off(trial.trial_id, decisions) or not self._can_move(trial, result):
             return decisions
         self._is_claimed = self._may_be_claimed(trial, result)
         wanted = self._allocate(self.experiment, trial, result, self)
@@ -228,8 +228,11 @@ class ResourceChangingScheduler(Scheduler):
             self._unclaimed[trial.trial_id] = (time, num_trials)
         return not time > since
 
-    def _can_move(self, trial: TrialView) -> bool:
-        return trial.has_checkpoint or self.experiment.can_save_on_demand
+    def _can_move(self, trial: TrialView, result: Mapping[str, Any]) -> bool:
+        """Return whether a trial loses nothing by being moved: one that loses a little each time might never end."""
+        if self.experiment.can_save_on_demand:
+            return True
+        return trial.checkpoint_iteration is not None and trial.checkpoint_iteration == result.get("training_iteration")
 
     def _is_to_be_followed(self, trial: TrialView, wanted: Resources) -> bool:
         """Return whether a wish is sound and changes something; tell the user if it is not sound."""

@@ -280,8 +280,10 @@ def test_decisions_about_others_do_not_matter():
 def test_a_trial_that_cannot_be_saved_is_not_resized():
     scheduler = changing(can_save_on_demand=False)
     assert tell(scheduler, "a") is None
-    scheduler.experiment.trials["a"].has_checkpoint = True
-    assert tell(scheduler, "a") == {"cpu": 4}
+    scheduler.experiment.trials["a"].checkpoint_iteration = 1
+    assert tell(scheduler, "a", time=2) is None, "it would train the second iteration again, and perhaps so for ever"
+    scheduler.experiment.trials["a"].checkpoint_iteration = 3
+    assert tell(scheduler, "a", time=3) == {"cpu": 4}
 
 
 def test_without_a_function_nothing_is_resized():
