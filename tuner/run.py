@@ -113,7 +113,7 @@ class Run:
         self._resumption = resumption
         self._objects = ObjectStore(directory, sync=plan.run.durability != "process")
         self._callbacks = _callbacks(plan)
-        self._policies = PolicyLog()
+        self._policies = PolicyLog() if getattr(plan.scheduler, "log_config", False) else None
         self._began_s = 0.0
 
     def execute(self) -> Finished:
@@ -172,7 +172,7 @@ class Run:
         insistence = Insistence(plan.run.storage_retry_s)
         log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence)
         console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
-        own = [self._policies] if getattr(plan.scheduler, "log_config", False) else []
+        own = [self._policies] if self._policies else []
         callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
         callbacks.set_state(stage.rebuilt.callbacks)
         accountant.add_source(_costs_of(callbacks, self._callbacks))
@@ -253,7 +253,8 @@ class Run:
             for change in self._resumption.changes:
                 _log.warning("declared otherwise than when the experiment was last run: %s", change)
             rows = JournalRows(self._directory, histories_of(trials))
-            self._policies.mend(self._directory, trials)
+            if self._policies:
+                self._policies.mend(self._directory, trials)
             mend_logs(self._callbacks, trials, rows, stage.rebuilt.past.recent)
 
 

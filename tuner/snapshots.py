@@ -161,7 +161,9 @@ class Snapshots:
     def _take(self, elapsed_s: float, *, is_last: bool) -> None:
         started_s = time.perf_counter()
         if not self._find_words(is_last=is_last):
-            self._clock.worked(started_s, self._charge(started_s))
+            ended_s = self._charge(started_s)
+            self._accountant.take_pause(ended_s - started_s)
+            self._clock.worked(started_s, ended_s)
             return
         self._charge(started_s)
         try:

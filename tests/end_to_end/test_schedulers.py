@@ -108,6 +108,13 @@ def test_a_population_hands_on_weights_and_its_policies_can_be_replayed(fit, syn
     assert lived == expected
 
 
+def test_no_policies_are_written_where_none_are_asked_for_not_even_by_a_restore(fit, tmp_path):
+    grid = fit(pbt(log_config=False), slots=2)
+    assert any(trial.grafts for trial in grid.trials)
+    tune.Tuner.restore(tmp_path / "e", learn).fit()
+    assert not list((tmp_path / "e").glob("pbt_*"))
+
+
 def test_a_policy_is_replayed_by_one_trial(fit):
     steps = [["0_lr=1.0", "1_lr=2.0", 3, 3, {"lr": 2.0}, {"lr": 5.0}], ["0_lr=1.0", "0_lr=1.0", 6, 6, {"lr": 5.0}, {"lr": 7.0}]]
     replay = PopulationBasedTrainingReplay(steps)
