@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
-from collections.abc import Iterable, Mapping
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from .allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation
-from .asha import ASHAScheduler, AsyncHyperBandScheduler
-from .decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
-from .fifo import FIFOScheduler
-from .hyperband import HyperBandForBOHB, HyperBandScheduler
-from .median import MedianStoppingRule
-from .mf_pbt import MFPopulationBasedTraining
-from .moasha import MOASHAScheduler
-from .pasha import PASHAScheduler
-from .pb2 import PB2
-from .pbt import PopulationBasedTraining
-from .pbt_replay import PopulationBasedTrainingReplay
-from .resource_changing import ResourceChangingScheduler
-from .scheduler import ExperimentView, Scheduler, TrialView
+if TYPE_CHECKING:
+    from .allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation
+    from .asha import ASHAScheduler, AsyncHyperBandScheduler
+    from .by_name import create_scheduler
+    from .decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
+    from .fifo import FIFOScheduler
+    from .hyperband import HyperBandForBOHB, HyperBandScheduler
+    from .median import MedianStoppingRule
+    from .mf_pbt import MFPopulationBasedTraining
+    from .moasha import MOASHAScheduler
+    from .pasha import PASHAScheduler
+    from .pb2 import PB2
+    from .pbt import PopulationBasedTraining
+    from .pbt_replay import PopulationBasedTrainingReplay
+    from .resource_changing import ResourceChangingScheduler
+    from .scheduler import ExperimentView, Scheduler, TrialView
 
 __all__ = [
     "PB2",
@@ -53,60 +53,46 @@ __all__ = [
     "create_scheduler",
 ]
 
-_BY_NAME: Mapping[str, type[Scheduler]] = {
-    "fifo": FIFOScheduler,
-    "asha": ASHAScheduler,
-    "async_hyperband": AsyncHyperBandScheduler,
-    "asynchyperband": AsyncHyperBandScheduler,
-    "pasha": PASHAScheduler,
-    "moasha": MOASHAScheduler,
-    "hyperband": HyperBandScheduler,
-    "hb_bohb": HyperBandForBOHB,
-    "median_stopping_rule": MedianStoppingRule,
-    "medianstopping": MedianStoppingRule,
-    "pbt": PopulationBasedTraining,
-    "pbt_replay": PopulationBasedTrainingReplay,
-    "pb2": PB2,
-    "mf_pbt": MFPopulationBasedTraining,
-    "resource_changing": ResourceChangingScheduler,
+_HOMES = {
+    "PB2": "pb2",
+    "ASHAScheduler": "asha",
+    "AsyncHyperBandScheduler": "asha",
+    "Decision": "decisions",
+    "DistributeResources": "allocation",
+    "DistributeResourcesToTopJob": "allocation",
+    "ExperimentView": "scheduler",
+    "Exploit": "decisions",
+    "FIFOScheduler": "fifo",
+    "HyperBandForBOHB": "hyperband",
+    "HyperBandScheduler": "hyperband",
+    "MFPopulationBasedTraining": "mf_pbt",
+    "MOASHAScheduler": "moasha",
+    "MedianStoppingRule": "median",
+    "PASHAScheduler": "pasha",
+    "Pause": "decisions",
+    "PopulationBasedTraining": "pbt",
+    "PopulationBasedTrainingReplay": "pbt_replay",
+    "Reason": "decisions",
+    "Resize": "decisions",
+    "ResourceAllocation": "allocation",
+    "ResourceChangingScheduler": "resource_changing",
+    "Resume": "decisions",
+    "Save": "decisions",
+    "Scheduler": "scheduler",
+    "Stop": "decisions",
+    "TrialView": "scheduler",
+    "create_scheduler": "by_name",
 }
 
 
-def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
-    """Construct a scheduler by its short name, e.g. from a command line.
-
-    Args:
-        name: ``"fifo"``; ``"asha"``, ``"async_hyperband"`` or ``"asynchyperband"``, which are the same; ``"pasha"``, ``"moasha"``,
-            ``"hyperband"`` (or ``"hb_bohb"``), ``"median_stopping_rule"`` (or ``"medianstopping"``), ``"pbt"``, ``"pbt_replay"``,
-            ``"pb2"``, ``"mf_pbt"`` or ``"resource_changing"``.
-        **kwargs: The arguments of its class.
-
-    Raises:
-        TypeError: If the scheduler has no such argument.
-        ValueError: If there is no such scheduler, or it refuses an argument's value.
-
-    Example:
-        >>> create_scheduler("asha", metric="loss", mode="min", max_t=10).debug_string()
-        'AsyncHyperBandScheduler: 0 stopped'
-
-    Departures:
-        Ray Tune drops arguments it does not know without a word.
-    """
-    if name not in _BY_NAME:
-        raise ValueError(f"name must be one of {_listed(_BY_NAME)}, got {name!r}{_suggestion(name, _BY_NAME)}")
-    scheduler = _BY_NAME[name]
-    accepted = inspect.signature(scheduler).parameters
-    for argument in kwargs:
-        if argument not in accepted:
-            takes = f"the arguments {_listed(accepted)}" if accepted else "no arguments"
-            raise TypeError(f"{scheduler.__name__} takes {takes}, got {argument!r}{_suggestion(argument, accepted)}")
-    return scheduler(**kwargs)
+def __getattr__(name: str) -> Any:
+    """Import a scheduler when it is first used: most experiments need one, and their first trial starts a tenth of a second earlier."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))
-
-
-def _suggestion(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(name), list(names), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -19,13 +19,10 @@ from typing import Any, Final
 
 import schedulers
 import searchers
-from schedulers.scheduler import Scheduler
 from searchers.declaration import Declared
-from searchers.searcher import Searcher
 from searchers.space import Categorical, Float, Integer, Normal
 from tuner.core import stoppers
 from tuner.core.secret import Secret
-from tuner.core.stoppers import Stopper
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 
@@ -38,6 +35,8 @@ _WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
 _PLAIN = (bool, int, float, str, type(None))
 _DOMAINS = (Categorical, Float, Integer, Normal)
 _CONFIGS = (CheckpointConfig, FailureConfig, RunConfig, TuneConfig)
+_FACES: Final = (schedulers, searchers, stoppers)
+_SETTINGS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in (*_DOMAINS, Secret, *_CONFIGS)}
 
 NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
     # The directory says where an experiment lies, and its seed never changes; the rest is accepted for compatibility only.
@@ -64,19 +63,29 @@ class Absent:
         return f"{self.place} ({self.what})"
 
 
-@functools.cache
+def known_class(name: str) -> type | None:
+    """Return a class whose objects are constructed anew by its name, None where there is none of that name.
+
+    Such are the public ones of this product that can be constructed. A face imports one when it is first asked for it, so that an
+    experiment that uses one scheduler does not wait for all of them.
+    """
+    if name in _SETTINGS:
+        return _SETTINGS[name]
+    kind: Any = next((getattr(face, name) for face in _FACES if name in _names(face)), None)
+    is_one = isinstance(kind, type) and issubclass(kind, Declared) and kind is not Declared and not inspect.isabstract(kind)
+    return kind if is_one and kind.__name__ == name else None  # some have an older name besides
+
+
 def known_classes() -> Mapping[str, type]:
-    """Return the classes whose objects are constructed anew, by name: the public ones of this product that can be constructed."""
-    faces = ((schedulers, Scheduler), (schedulers, schedulers.ResourceAllocation), (searchers, Searcher), (stoppers, Stopper))
-    found = [getattr(face, name) for face, base in faces for name in _public(face, base)]
-    return {kind.__name__: kind for kind in (*found, *_DOMAINS, Secret, *_CONFIGS)}
+    """Return all classes whose objects are constructed anew, by name; see `known_class`."""
+    names = [*(name for face in _FACES for name in _names(face)), *_SETTINGS]
+    return {name: kind for name in names if (kind := known_class(name))}
 
 
-def _public(face: Any, base: type) -> Iterator[str]:
-    for name in getattr(face, "__all__", vars(face)):
-        kind = getattr(face, name)
-        if isinstance(kind, type) and issubclass(kind, base) and not inspect.isabstract(kind) and not name.startswith("_"):
-            yield name
+@functools.cache
+def _names(face: Any) -> frozenset[str]:
+    public = getattr(face, "__all__", None) or [name for name in vars(face) if not name.startswith("_")]
+    return frozenset(public)
 
 
 def note(value: Any) -> Any:
@@ -113,7 +122,7 @@ def _note_of_dict(value: dict[Any, Any]) -> Note:
 
 def _note_of_object(value: Any) -> Note:
     kind = type(value)
-    if known_classes().get(kind.__name__) is not kind:
+    if known_class(kind.__name__) is not kind:
         return {TAG: _ABSENT, "what": _described(value)}
     hidden = NOT_DECLARED.get(kind, frozenset())
     return {TAG: kind.__name__, **{name: item for name, item in _noted_arguments(value) if name not in hidden}}
@@ -191,7 +200,7 @@ class _Construction:
         return missing
 
     def _object(self, name: str, fields: Mapping[str, Any]) -> Any:
-        kind = known_classes().get(name)
+        kind = known_class(name)
         if kind is None:
             return self._missing(f"{name}, which is no class of this release")
         num_absent = len(self.absent)
@@ -223,7 +232,7 @@ def constructed_config(noted: Any, place: str, given: Mapping[str, Any], absent:
     Raises:
         ValueError: If the note is none of settings, or a value is out of range.
     """
-    kind = known_classes().get(noted[TAG]) if isinstance(noted, dict) and isinstance(noted.get(TAG), str) else None
+    kind = known_class(noted[TAG]) if isinstance(noted, dict) and isinstance(noted.get(TAG), str) else None
     if kind not in _CONFIGS:
         raise ValueError(f"{place} must be noted as settings, got {noted!r:.80}")
     hidden = {TAG, *NOT_DECLARED.get(kind, ()), *given}

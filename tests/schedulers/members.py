@@ -120,12 +120,12 @@ class Engine:
         self.graft()
 
     def end(self, trial, status):
-        trial.status = status
+        trial.status, trial.owes_save = status, False
         tell = self.scheduler.on_trial_error(trial) if status == "ERROR" else self.scheduler.on_trial_complete(trial, None)
         self.obey(tell, trial)
         for other in self.trials.values():
-            if other.exploit and other.exploit.donor_id == trial.trial_id and not trial.checkpoints:
-                other.exploit = None
+            if other.exploit and other.exploit.donor_id == trial.trial_id:
+                other.exploit = None  # it was waiting for a checkpoint that does not come
         self.graft()
 
     def graft(self):
