@@ -21,8 +21,9 @@ import schedulers
 import searchers
 from schedulers.scheduler import Scheduler
 from searchers.declaration import Declared
+from searchers.preference import PRIOR_FIELDS
 from searchers.searcher import Searcher
-from searchers.space import Categorical, Float, Integer, Normal
+from searchers.space import Branching, Categorical, Float, Integer, Normal, OnlyIf
 from tuner.core import stoppers
 from tuner.core.secret import Secret
 from tuner.core.stoppers import Stopper
@@ -36,7 +37,7 @@ TAG: Final = "@"
 _ABSENT, _TUPLE, _DICT, _DURATION = "absent", "tuple", "dict", "timedelta"
 _WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
 _PLAIN = (bool, int, float, str, type(None))
-_DOMAINS = (Categorical, Float, Integer, Normal)
+_WORDS = (Branching, Categorical, Float, Integer, Normal, OnlyIf)
 _CONFIGS = (CheckpointConfig, FailureConfig, RunConfig, TuneConfig)
 
 NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
@@ -69,7 +70,7 @@ def known_classes() -> Mapping[str, type]:
     """Return the classes whose objects are constructed anew, by name: the public ones of this product that can be constructed."""
     faces = ((schedulers, Scheduler), (schedulers, schedulers.ResourceAllocation), (searchers, Searcher), (stoppers, Stopper))
     found = [getattr(face, name) for face, base in faces for name in _public(face, base)]
-    return {kind.__name__: kind for kind in (*found, *_DOMAINS, Secret, *_CONFIGS)}
+    return {kind.__name__: kind for kind in (*found, *_WORDS, Secret, *_CONFIGS)}
 
 
 def _public(face: Any, base: type) -> Iterator[str]:
@@ -129,7 +130,11 @@ def _arguments(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Declared):
         yield from value.declared_arguments.items()
     else:
-        yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init)
+        # A domain without a prior is written as it was before there were priors, so that it is no other than then.
+        hidden = PRIOR_FIELDS if getattr(value, "prior", None) is None else frozenset()
+        yield from (
+            (field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init and field.name not in hidden
+        )
 
 
 def _described(value: Any) -> str:

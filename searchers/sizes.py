@@ -1,0 +1,121 @@
+"""How many configurations a search space has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any, Final
+
+from .domains import Categorical, Domain
+from .numeric import Float, Integer
+from .parameters import Condition, Parameter
+
+MAX_TRIED: Final = 100_000
+"""The most values of a parameter that are tried on a condition that is a function."""
+_OTHER: Final = object()
+"""A value that no condition names."""
+
+_Dead = frozenset[str]
+"""The names of the parameters that do not exist if a parameter has a value."""
+_Outcomes = Mapping[_Dead, int]
+"""What the values of a parameter mean for others, and how many of its values mean that."""
+
+
+def num_values(domain: Domain) -> int | None:
+    """Return how many values a domain has, None where they have no end or it does not tell.
+
+    Example:
+        >>> num_values(Float(0, 1, q=0.25)), num_values(Integer(1, 8)), num_values(Float(0, 1))
+        (5, 8, None)
+    """
+    match domain:
+        case Categorical(categories):
+            return len(categories)
+        case Integer(lower, upper, q):
+            return (upper - lower) // q + 1
+        case Float(lower, upper, q) if q is not None:
+            return round((upper - lower) / q) + 1
+        case _:
+            return None
+
+
+def num_assignments(parameters: Sequence[Parameter]) -> int | None:
+    """Return in how many ways the parameters of a space can have values, None where that has no end or cannot be told.
+
+    Args:
+        parameters: Each after those that its existence depends on.
+    """
+    outcomes = {parameter.name: _outcomes(parameter, parameters) for parameter in parameters}
+    finite = {name: found for name, found in outcomes.items() if found is not None}
+    return _count(parameters, finite) if len(finite) == len(outcomes) else None
+
+
+def _count(undecided: Sequence[Parameter], outcomes: Mapping[str, _Outcomes]) -> int:
+    """Multiply what is independent; sum over the outcomes of what is not.
+
+    Once a parameter is decided, what depended on it may fall apart into independent parts, and mostly does.
+    """
+    return prod(_count_connected(part, outcomes) for part in _independent_parts(undecided))
+
+
+def _count_connected(part: Sequence[Parameter], outcomes: Mapping[str, _Outcomes]) -> int:
+    first, *rest = part
+    if not rest:
+        return sum(outcomes[first.name].values())
+    return sum(weight * _count(_survivors(rest, dead), outcomes) for dead, weight in outcomes[first.name].items())
+
+
+def _survivors(parameters: Iterable[Parameter], dead: _Dead) -> list[Parameter]:
+    gone = set(dead)
+    alive = []
+    for parameter in parameters:
+        if parameter.name in gone or any(condition.name in gone for condition in parameter.conditions):
+            gone.add(parameter.name)
+        else:
+            alive.append(parameter)
+    return alive
+
+
+def _independent_parts(parameters: Sequence[Parameter]) -> list[list[Parameter]]:
+    names = {parameter.name for parameter in parameters}
+    home = {name: name for name in names}
+
+    def root(name: str) -> str:
+        while home[name] != name:
+            home[name] = name = home[home[name]]
+        return name
+
+    for parameter in parameters:
+        for condition in parameter.conditions:
+            if condition.name in names:
+                home[root(parameter.name)] = root(condition.name)
+    parts: dict[str, list[Parameter]] = {}
+    for parameter in parameters:
+        parts.setdefault(root(parameter.name), []).append(parameter)
+    return list(parts.values())
+
+
+def _outcomes(parameter: Parameter, parameters: Sequence[Parameter]) -> _Outcomes | None:
+    """Return the outcomes of a parameter, None where its values have no end or are too many to try."""
+    asking = [(other.name, condition) for other in parameters for condition in other.conditions if condition.name == parameter.name]
+    size = num_values(parameter.domain)
+    tried = None if size is None else _to_try(parameter.domain, size, [condition for _, condition in asking])
+    if tried is None:
+        return None
+    outcomes: Counter[_Dead] = Counter()
+    for value, weight in tried:
+        outcomes[frozenset(name for name, condition in asking if value is _OTHER or not condition.holds(value))] += weight
+    return outcomes
+
+
+def _to_try(domain: Domain, size: int, asked: Sequence[Condition]) -> list[tuple[Any, int]] | None:
+    """Return values that stand for all, each with how many it stands for; None where there are too many."""
+    if isinstance(domain, Categorical):
+        return [(category, 1) for category in domain.categories]
+    if all(condition.predicate is None for condition in asked):
+        named = list(dict.fromkeys(value for condition in asked for value in condition.values or ()))
+        return [(value, 1) for value in named] + ([(_OTHER, size - len(named))] if size > len(named) else [])
+    if size > MAX_TRIED or not isinstance(domain, Float | Integer):
+        return None
+    return [(domain.cast(domain.lower + number * (domain.q or 1)), 1) for number in range(size)]
