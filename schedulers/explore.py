@@ -181,7 +181,7 @@ def _gene(spec: Any, path: Path) -> Any:
         spec = choice(spec, ordered=True)
     if isinstance(spec, Conditional):
         raise ValueError(  # noqa: TRY004  (its type is known, it just cannot vary)
-            f"hyperparam_mutations must have no conditional space, got {spec!r} for {flat_name(path)!r}; name what is in every configuration"
+            f"hyperparam_mutations must have no conditional space, got {spec!r} for {flat_name(path)!r}; name what is always there"
         )
     if isinstance(spec, Domain | SampleFrom) or callable(spec):
         return spec

@@ -180,7 +180,7 @@ def _places(node: Any, path: Path, steps: Path, guards: tuple[_Guard, ...]) -> I
         for index, child in enumerate(node):
             if isinstance(child, OnlyIf):
                 raise ValueError(  # noqa: TRY004  (its type is right, its place is not)
-                    f"only_if must stand at a name in a dictionary, got one in the list {flat_name(path)!r}, where others would move up; use choice"
+                    f"only_if must stand at a name in a dictionary, got one in the list {flat_name(path)!r}; use choice there"
                 )
             yield from _places(child, (*path, index), (*steps, index), guards)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, final
 
 from .domains import Categorical, Domain
 from .numeric import Float, Integer
@@ -13,6 +13,10 @@ from .parameters import Condition, Parameter
 
 MAX_TRIED: Final = 100_000
 """The most values of a parameter that are tried on a condition that is a function."""
+MAX_CASES: Final = 20_000
+"""How many outcomes of parameters on which others depend are gone through before it is given up to count."""
+MAX_DEPTH: Final = 100
+"""How many conditions may depend on each other one after the other for it to be counted."""
 _OTHER: Final = object()
 """A value that no condition names."""
 
@@ -48,22 +52,42 @@ def num_assignments(parameters: Sequence[Parameter]) -> int | None:
     """
     outcomes = {parameter.name: _outcomes(parameter, parameters) for parameter in parameters}
     finite = {name: found for name, found in outcomes.items() if found is not None}
-    return _count(parameters, finite) if len(finite) == len(outcomes) else None
+    if len(finite) < len(outcomes):
+        return None
+    try:
+        return _Counting(finite).of(parameters, 0)
+    except _TooManyCases:
+        return None
 
 
-def _count(undecided: Sequence[Parameter], outcomes: Mapping[str, _Outcomes]) -> int:
-    """Multiply what is independent; sum over the outcomes of what is not.
+class _TooManyCases(Exception):
+    """Conditions are so entangled that going through all cases would take too long."""
+
+
+@final
+class _Counting:
+    """Multiplies what is independent, and sums over the outcomes of what is not.
 
     Once a parameter is decided, what depended on it may fall apart into independent parts, and mostly does.
     """
-    return prod(_count_connected(part, outcomes) for part in _independent_parts(undecided))
 
+    def __init__(self, outcomes: Mapping[str, _Outcomes]) -> None:
+        self._outcomes = outcomes
+        self._num_cases = 0
 
-def _count_connected(part: Sequence[Parameter], outcomes: Mapping[str, _Outcomes]) -> int:
-    first, *rest = part
-    if not rest:
-        return sum(outcomes[first.name].values())
-    return sum(weight * _count(_survivors(rest, dead), outcomes) for dead, weight in outcomes[first.name].items())
+    def of(self, undecided: Sequence[Parameter], depth: int) -> int:
+        """Return in how many ways the undecided parameters can have values."""
+        return prod(self._of_connected(part, depth) for part in _independent_parts(undecided))
+
+    def _of_connected(self, part: Sequence[Parameter], depth: int) -> int:
+        first, *rest = part
+        outcomes = self._outcomes[first.name]
+        if not rest:
+            return sum(outcomes.values())
+        self._num_cases += len(outcomes)
+        if self._num_cases > MAX_CASES or depth == MAX_DEPTH:
+            raise _TooManyCases
+        return sum(weight * self.of(_survivors(rest, dead), depth + 1) for dead, weight in outcomes.items())
 
 
 def _survivors(parameters: Iterable[Parameter], dead: _Dead) -> list[Parameter]:

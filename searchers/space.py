@@ -255,8 +255,8 @@ class SearchSpace:
     def num_configurations(self) -> int | None:
         """Return how many configurations there are, those of a grid axis included; None where that has no end or cannot be told.
 
-        It cannot be told of computed parameters, nor of functions as conditions on more than a hundred thousand values. Options of a choice
-        count separately, also where they lead to equal configurations.
+        It cannot be told of computed parameters, of functions as conditions on more than a hundred thousand values, nor of conditions that
+        are entangled beyond what can be gone through. Options of a choice count separately, also where their configurations are equal.
 
         Example:
             >>> SearchSpace({"depth": randint(1, 4), "opt": choice([{"nesterov": choice([True, False])}, "none"])}).num_configurations()
