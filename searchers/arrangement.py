@@ -29,12 +29,16 @@ def arranged(space: Mapping[str, Any], inventory: Inventory, assignments: Mappin
     """
     values: dict[str, Any] = {}
     for parameter in inventory.parameters:
-        if not parameter.is_active(values):
-            continue
-        steps = inventory.steps[parameter.name]
-        if steps not in assignments and parameter.is_grid:
+        steps, is_active = inventory.steps[parameter.name], parameter.is_active(values)
+        if steps in assignments:
+            value = assignments[steps]
+        elif parameter.is_grid:
             raise ValueError(f"grid axis {parameter.name!r} must be assigned, got no value; choose one of its values")
-        values[parameter.name] = assignments[steps] if steps in assignments else sample(parameter.domain, rng)
+        elif is_active or rng is not None:
+            # Drawn in any case, so that what exists beside one value does not shift the chance of what is there beside all.
+            value = sample(parameter.domain, rng)
+        if is_active:
+            values[parameter.name] = value
     builder = _Builder(inventory, values, assignments)
     config: dict[str, Any] = builder.built(dict(space), (), ())
     used = {inventory.steps[name] for name in values} | builder.computed

@@ -74,6 +74,16 @@ class Branching(Conditional):
         """Yield the options by their numbers."""
         return (((number,), option) for number, option in enumerate(self.options))
 
+    def grid(self) -> dict[str, list[Any]]:
+        """Refuse to be a grid, which only a `Categorical` can be.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            "grid must be asked of a choice between plain values, got one between sub-spaces; grid over names, and use only_if"
+        )
+
     def number_of(self, given: Any) -> int | None:
         """Return the number of the option that is meant, None for none: a number means itself, all else the plain option that equals it."""
         if isinstance(given, int) and not isinstance(given, bool):

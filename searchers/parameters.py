@@ -9,7 +9,7 @@ from typing import Any, Final, final
 from .conditional import Branching, OnlyIf, Predicate, is_word
 from .dependent import SampleFrom
 from .domains import Categorical, Domain
-from .tree import DELIMITER, GRID_KEY, Path, flat_name, is_grid
+from .tree import DELIMITER, GRID_KEY, Path, flat_name, is_grid, is_same_constant
 
 _NUM_SHOWN = 10
 _UNKNOWN: Final = object()
@@ -37,7 +37,7 @@ class Condition:
     def holds(self, value: Any) -> bool:
         """Return whether the condition holds where the parameter has that value of its domain."""
         if self.predicate is None:
-            return any(allowed is value or (type(allowed) is type(value) and bool(allowed == value)) for allowed in self.values or ())
+            return any(_is_same(allowed, value) for allowed in self.values or ())
         try:
             return bool(self.predicate(value))
         except Exception as error:
@@ -84,6 +84,11 @@ class Parameter:
         if not self.domain.contains(value):
             raise ValueError(f"{self.name!r} must lie in {self.domain!r}, got {value!r}; widen the space or leave the parameter out")
         return self.domain.cast(value)
+
+
+def _is_same(allowed: Any, value: Any) -> bool:
+    # True is not 1, where both are categories.
+    return isinstance(allowed, bool) == isinstance(value, bool) and is_same_constant(allowed, value)
 
 
 def are_met(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
@@ -230,9 +235,8 @@ def _condition(guard: _Guard, given: str, asked: Any, known: Mapping[str, Any]) 
         return Condition(name, tuple(map(number_of, asked)))
     if callable(asked):
         return Condition(name, predicate=asked)
-    raise ValueError(
-        f"only_if at {place!r} must ask for a value that {name!r} can have, got {asked!r}; give such a value, a list of them or a function"
-    )
+    remedy = "ask for the number of an option" if isinstance(known[name], Branching) else "give such a value, a list of them or a function"
+    raise ValueError(f"only_if at {place!r} must ask for a value that {name!r} can have, got {asked!r}; {remedy}")
 
 
 def _look_up(word: Any) -> Callable[[Any], Any]:

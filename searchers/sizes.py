@@ -13,7 +13,7 @@ from .parameters import Condition, Parameter
 
 MAX_TRIED: Final = 100_000
 """The most values of a parameter that are tried on a condition that is a function."""
-MAX_CASES: Final = 20_000
+MAX_CASES: Final = 5_000
 """How many outcomes of parameters on which others depend are gone through before it is given up to count."""
 MAX_DEPTH: Final = 100
 """How many conditions may depend on each other one after the other for it to be counted."""
@@ -50,7 +50,11 @@ def num_assignments(parameters: Sequence[Parameter]) -> int | None:
     Args:
         parameters: Each after those that its existence depends on.
     """
-    outcomes = {parameter.name: _outcomes(parameter, parameters) for parameter in parameters}
+    asking: dict[str, list[tuple[str, Condition]]] = {parameter.name: [] for parameter in parameters}
+    for parameter in parameters:
+        for condition in parameter.conditions:
+            asking[condition.name].append((parameter.name, condition))
+    outcomes = {parameter.name: _outcomes(parameter.domain, asking[parameter.name]) for parameter in parameters}
     finite = {name: found for name, found in outcomes.items() if found is not None}
     if len(finite) < len(outcomes):
         return None
@@ -120,11 +124,10 @@ def _independent_parts(parameters: Sequence[Parameter]) -> list[list[Parameter]]
     return list(parts.values())
 
 
-def _outcomes(parameter: Parameter, parameters: Sequence[Parameter]) -> _Outcomes | None:
-    """Return the outcomes of a parameter, None where its values have no end or are too many to try."""
-    asking = [(other.name, condition) for other in parameters for condition in other.conditions if condition.name == parameter.name]
-    size = num_values(parameter.domain)
-    tried = None if size is None else _to_try(parameter.domain, size, [condition for _, condition in asking])
+def _outcomes(domain: Domain, asking: Sequence[tuple[str, Condition]]) -> _Outcomes | None:
+    """Return the outcomes of a parameter for those who ask for it, None where its values have no end or are too many to try."""
+    size = num_values(domain)
+    tried = None if size is None else _to_try(domain, size, [condition for _, condition in asking])
     if tried is None:
         return None
     outcomes: Counter[_Dead] = Counter()

@@ -242,6 +242,37 @@ def test_conditions_on_one_entry_may_be_several():
     assert [set(config) for config in found] == [{"a", "b"}, {"a", "b", "c", "d"}, {"a", "b"}, {"a", "b"}]
 
 
+def test_conditions_tell_values_apart_as_choices_do():
+    arrays = [np.zeros(2), np.zeros(2)]
+    space = SearchSpace(
+        {
+            "a": choice([True, 1, "x"]),
+            "is_true": only_if({"a": True}, 1),
+            "is_one": only_if({"a": [1, "x"]}, 1),
+            "of": choice(arrays),
+            "is_first": only_if({"of": arrays[0]}, 1),
+            "f": choice([abs, max]),
+            "is_abs": only_if({"f": abs}, 1),
+            "n": randint(0, 5),
+            "is_few": only_if({"n": range(3)}, 1),
+        }
+    )
+
+    def found(**values):
+        return set(space.config_of({"a": "x", "of": arrays[1], "f": max, "n": 4, **values}, None)) - {"a", "of", "f", "n"}
+
+    assert [found(a=True), found(a=1), found()] == [{"is_true"}, {"is_one"}, {"is_one"}]
+    assert found(of=arrays[0]) == {"is_one", "is_first"}
+    assert found(f=abs) == {"is_one", "is_abs"}
+    assert found(n=np.int64(2)) == {"is_one", "is_few"}
+    assert "opt/0/momentum" in {parameter.name for parameter in SearchSpace(SPACE).active({"opt": np.int64(0)})}
+
+
+def test_a_choice_between_sub_spaces_is_no_grid():
+    with pytest.raises(ValueError, match="grid must be asked of a choice between plain values, got one between sub-spaces"):
+        choice([uniform(0, 1), 8]).grid()
+
+
 def test_a_grid_may_decide_what_else_there_is():
     space = SearchSpace({"opt": grid_search(["sgd", "adam"]), "momentum": only_if({"opt": "sgd"}, uniform(0, 1))})
     assert space.grid_axes == {("opt",): ["sgd", "adam"]}
@@ -308,7 +339,7 @@ def test_options_share_no_containers_with_the_space_or_each_other():
             r"must ask for values that 'a' can have, got \['z'\]; correct or leave them out",
         ),
         ({"a": choice([*"xy"]), "b": only_if({"a": []}, 1)}, r"must ask for a value that 'a' can have, got \[\]"),
-        ({"a": choice([uniform(0, 1), "x"]), "b": only_if({"a": 2}, 1)}, "must ask for a value that 'a' can have, got 2"),
+        ({"a": choice([uniform(0, 1), 8]), "b": only_if({"a": 8}, 1)}, "value that 'a' can have, got 8; ask for the number of an option"),
         (
             {"a": choice([*"xy"]), "b": [only_if({"a": "x"}, 1)]},
             "only_if must stand at a name in a dictionary, got one in the list 'b'; use choice",
