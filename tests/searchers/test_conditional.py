@@ -434,14 +434,16 @@ def test_suggestions_are_completed_with_the_constants_of_what_they_have_chosen()
         "epochs": 5,
     }
     assert space.completed({"opt": "none", "model": {"kind": "mlp"}}) == {"opt": "none", "model": {"kind": "mlp"}, "epochs": 5}
-    assert space.completed({"foreign": 1}) == {"foreign": 1, "epochs": 5}
+    assert space.completed({"foreign": 1, "opt": {"beta": 0.9}}) == {"foreign": 1, "opt": {"name": "adam", "beta": 0.9}, "epochs": 5}
+    assert space.completed({"foreign": 1, "opt": 7}) == {"foreign": 1, "opt": 7, "epochs": 5}
     assert constants(SPACE) == {"epochs": 5}
 
 
 def test_the_tag_tells_the_parameters_that_exist():
     config = {"opt": {"name": "adam", "beta": 0.9}, "lr": 0.1, "model": {"kind": "mlp", "depth": 2}, "epochs": 5}
     assert experiment_tag(3, config, SPACE) == "3_lr=0.1000,depth=2,kind=mlp,opt=1,beta=0.9000"
-    assert experiment_tag(3, {"foreign": 1}, SPACE) == "3"
+    assert experiment_tag(3, {**config, "foreign": 1}, SPACE) == experiment_tag(3, config, SPACE)
+    assert experiment_tag(3, {"opt": 7}, SPACE) == "3"
 
 
 def test_every_leaf_is_found_inside_choices_and_conditions():

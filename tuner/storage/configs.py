@@ -50,7 +50,7 @@ class ConfigCodec:
         Raises:
             OSError: If an array cannot be stored.
         """
-        self._options = {} if self._conditional is None else _options_in(self._conditional, config)
+        self._options = {} if self._conditional is None else self._conditional.recognised(config)
         return {key: self._encoded(value, _step(self._space, key), (key,)) for key, value in config.items()}
 
     def decode(self, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,14 +264,6 @@ def check_keys(space: Mapping[str, Any]) -> None:
 def _conditional(space: Mapping[str, Any]) -> SearchSpace | None:
     """Return the space taken apart where it is conditional, None where it is flat."""
     return SearchSpace(space) if any(isinstance(leaf, Conditional) for _, leaf in leaves(space)) else None
-
-
-def _options_in(space: SearchSpace, config: Mapping[str, Any]) -> Mapping[Path, Any]:
-    """Return which option of each choice a configuration has, by its place; none where it does not fit the space."""
-    try:
-        return space.assignments(config)
-    except ValueError:
-        return {}
 
 
 def _is_key(key: Any) -> bool:
