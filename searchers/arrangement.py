@@ -95,7 +95,7 @@ class _Builder:
         return type(node)(*children) if hasattr(node, "_fields") else tuple(children)
 
     def _is_there(self, node: Any, steps: Path) -> bool:
-        return not isinstance(node, OnlyIf) or are_met(self._inventory.conditions[steps], self._values)
+        return type(node) is not OnlyIf or are_met(self._inventory.conditions[steps], self._values)
 
 
 def known_constants(space: Mapping[str, Any], inventory: Inventory, values: Mapping[str, Any]) -> dict[str, Any]:

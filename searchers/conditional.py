@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Final, final
 
 from .dependent import SampleFrom
 from .domains import Categorical, Domain
@@ -14,6 +14,7 @@ from .tree import Conditional, Path, flat_name, is_grid, leaves
 
 Predicate = Callable[[Any], bool]
 """A condition as a function of a parameter's value."""
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 @final
@@ -137,6 +138,8 @@ class OnlyIf(Conditional):
 
 def is_word(leaf: Any) -> bool:
     """Return whether the leaf of a space is to be replaced by a value, as a domain, function or grid axis is."""
+    if type(leaf) in _PLAIN:  # told at once, for abstract classes take their time to say no
+        return False
     return isinstance(leaf, Domain | SampleFrom | Conditional) or is_grid(leaf)
 
 
@@ -147,7 +150,7 @@ def holds_words(node: Any) -> bool:
 
 def unwrapped(node: Any) -> Any:
     """Return what stands behind the conditions of a node, the node itself where it has none."""
-    while isinstance(node, OnlyIf):
+    while type(node) is OnlyIf:
         node = node.node
     return node
 
