@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, final
 
-from searchers.space import Categorical, ConfigView, Domain, Path, SampleFrom, choice, copied, flat_name, is_grid
+from searchers.space import Categorical, Conditional, ConfigView, Domain, Path, SampleFrom, choice, copied, flat_name, is_grid
 
 from .arguments import plain_number
 
@@ -178,7 +178,11 @@ def _gene(spec: Any, path: Path) -> Any:
     if isinstance(spec, Mapping):
         return _parsed(spec, path)
     if isinstance(spec, list | tuple):
-        return choice(spec, ordered=True)
+        spec = choice(spec, ordered=True)
+    if isinstance(spec, Conditional):
+        raise ValueError(  # noqa: TRY004  (its type is known, it just cannot vary)
+            f"hyperparam_mutations must have no conditional space, got {spec!r} for {flat_name(path)!r}; name what is always there"
+        )
     if isinstance(spec, Domain | SampleFrom) or callable(spec):
         return spec
     raise TypeError(

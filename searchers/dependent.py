@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from .domains import Domain
-from .tree import Path, assign, copied, flat_name, is_grid, leaves
+from .tree import Conditional, Path, assign, copied, flat_name, is_grid, leaves
 
 if TYPE_CHECKING:
     from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
@@ -174,6 +174,8 @@ def _call(path: Path, dependent: SampleFrom, config: dict[str, Any], rng: Genera
     found = dict(leaves(value))
     if any(is_grid(leaf) for leaf in found.values()):
         raise ValueError(f"sample_from must not return a grid, got one at {flat_name(path)!r}; declare the grid in the space itself")
+    if any(isinstance(leaf, Conditional) for leaf in found.values()):
+        raise ValueError(f"sample_from must return no conditional space, got one at {flat_name(path)!r}; let the function itself choose")
     sampled = {inner: sample(leaf, rng) for inner, leaf in found.items() if isinstance(leaf, Domain)}
     deeper = {(*path, *inner): leaf for inner, leaf in found.items() if isinstance(leaf, SampleFrom)}
     return (assign(value, sampled) if sampled else value), deeper

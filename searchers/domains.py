@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from .preference import DEFAULT_CONFIDENCE, checked_prior, shown
+
 if TYPE_CHECKING:
     from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
 
@@ -21,9 +23,18 @@ DEFAULT_FACTORS = (1.2, 0.8)
 
 
 class Domain(ABC):
-    """The values that a hyperparameter may take."""
+    """The values that a hyperparameter may take.
+
+    Attributes:
+        prior: The value presumed best, None where nothing is presumed. Sampling takes no notice of it; what it is worth is the searchers'
+            to decide.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``: how sure that is.
+    """
 
     __slots__ = ()
+
+    prior: Any = None
+    prior_confidence: str = DEFAULT_CONFIDENCE
 
     @abstractmethod
     def sample(self, rng: Generator) -> Any:
@@ -76,6 +87,11 @@ class Categorical(Domain):
     Attributes:
         categories: The objects, at least one. They are handed out themselves, not copies.
         is_ordered: Whether neighbours in the list are similar, so that perturbing moves to one of them.
+        prior: The category presumed best, None where nothing is presumed: a category None cannot be one.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
+
+    Raises:
+        ValueError: If there is no category, or the prior is none of them.
 
     Example:
         >>> sizes = Categorical((16, 32, 64), is_ordered=True)
@@ -85,12 +101,18 @@ class Categorical(Domain):
 
     categories: tuple[Any, ...]
     is_ordered: bool = False
+    prior: Any = None
+    prior_confidence: str = DEFAULT_CONFIDENCE
 
     def __post_init__(self) -> None:
         """Refuse to choose from nothing."""
         object.__setattr__(self, "categories", tuple(self.categories))
         if not self.categories:
             raise ValueError("categories must hold one object at least, got none; leave the parameter out where there is no choice")
+        object.__setattr__(self, "prior", checked_prior(self))
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     def grid(self) -> dict[str, list[Any]]:
         """Return a grid over the same objects, so that each is tried."""

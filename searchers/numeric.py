@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, final
 
 from .domains import Domain, clamp, step_from
+from .preference import DEFAULT_CONFIDENCE, checked_prior, shown
 
 if TYPE_CHECKING:
     from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
@@ -81,10 +82,12 @@ class Float(_Interval):
         upper: The greatest value. Without `q`, sampling practically never meets it.
         q: Values are multiples of it; None for all real numbers. `lower` and `upper` must be multiples themselves.
         is_log: Whether the scale is logarithmic.
+        prior: The value presumed best, None where nothing is presumed.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
 
     Raises:
         TypeError: If a bound is not a number.
-        ValueError: If the bounds are not finite, leave no room between them, or do not fit `q` or the scale.
+        ValueError: If the bounds are not finite, leave no room between them, or do not fit `q` or the scale; if the prior lies outside.
 
     Example:
         >>> domain = Float(0.0, 1.0, q=0.1)
@@ -98,6 +101,8 @@ class Float(_Interval):
     upper: float
     q: float | None = None
     is_log: bool = False
+    prior: Any = None
+    prior_confidence: str = DEFAULT_CONFIDENCE
 
     def __post_init__(self) -> None:
         """Refuse impossible bounds."""
@@ -112,6 +117,10 @@ class Float(_Interval):
             if self.q is not None and not _is_multiple(bound, self.q):
                 raise ValueError(f"{name} must be divisible by q={self.q}, got {bound}; move {name} to a multiple of q")
             object.__setattr__(self, name, self.cast(bound))
+        object.__setattr__(self, "prior", checked_prior(self))
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     def contains(self, value: Any) -> bool:
         """Return whether the value is a number between the ends, and a multiple of `q` up to rounding errors."""
@@ -137,10 +146,12 @@ class Integer(_Interval):
         upper: The greatest value itself, also where the word that made the domain leaves its own upper bound out.
         q: Values are multiples of it. Ends that are not move inwards to the next multiple.
         is_log: Whether the scale is logarithmic.
+        prior: The value presumed best, None where nothing is presumed.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
 
     Raises:
         TypeError: If a bound is not a number.
-        ValueError: If a bound is not whole, no value lies between them, or they do not fit the scale.
+        ValueError: If a bound is not whole, no value lies between them, or they do not fit the scale; if the prior lies outside.
 
     Example:
         >>> Integer(1, 100, q=25)
@@ -153,6 +164,8 @@ class Integer(_Interval):
     upper: int
     q: int = 1
     is_log: bool = False
+    prior: Any = None
+    prior_confidence: str = DEFAULT_CONFIDENCE
 
     def __post_init__(self) -> None:
         """Refuse impossible bounds."""
@@ -166,6 +179,10 @@ class Integer(_Interval):
             raise ValueError(f"lower and upper must hold fewer than 2**63 values, got {lower} and {upper}; move them together")
         for name, value in (("lower", first), ("upper", last), ("q", q)):
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "prior", checked_prior(self))
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     def sample(self, rng: Generator) -> int:
         """Draw a value, equally likely anywhere on the domain's scale."""
@@ -189,7 +206,7 @@ class Integer(_Interval):
 @final
 @dataclass(frozen=True, slots=True)
 class Normal(Domain):
-    """Real numbers that are normally distributed. Few searchers can model them.
+    """Real numbers that are normally distributed. Few searchers can model them, and they take no prior: their mean is one.
 
     Attributes:
         mean: Centre of the distribution.

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from .space import (
     Categorical,
+    Conditional,
     Domain,
     Float,
     Integer,
     Normal,
-    Path,
     SampleFrom,
+    SearchSpace,
     assign,
     copied,
+    every_leaf,
     flat_name,
     is_word,
     leaves,
@@ -63,30 +65,60 @@ class _Parameter:
 
 @final
 class DeclaredSpace:
-    """A space given as a dictionary."""
+    """A space given as a dictionary.
+
+    In a conditional space Optuna is asked for one parameter after the other, each only where it exists beside the values that it has
+    given already, as if a function of a trial had defined the space.
+
+    Raises:
+        ValueError: If Optuna cannot search a parameter.
+    """
 
     def __init__(self, space: Mapping[str, Any]) -> None:
         self._space = dict(space)
-        self._parameters = {path: _parameter(flat_name(path), leaf) for path, leaf in leaves(self._space) if _is_searched(leaf)}
+        self._conditional = _conditional(self._space)
+        self._paths = {flat_name(path): path for path, leaf in leaves(self._space) if _is_searched(leaf)}
+        if self._conditional is None:
+            self._parameters = {
+                flat_name(path): _parameter(flat_name(path), leaf) for path, leaf in leaves(self._space) if _is_searched(leaf)
+            }
+        else:
+            self._parameters = {found.name: _parameter(found.name, found.domain) for found in self._conditional.parameters}
 
     def ask(self, study: optuna.Study) -> tuple[int, dict[str, Any]]:
         """Return the number of a new trial and its configuration."""
-        trial = study.ask({flat_name(path): parameter.distribution for path, parameter in self._parameters.items()})
-        values = {path: parameter.decode(trial.params[flat_name(path)]) for path, parameter in self._parameters.items()}
+        if self._conditional is not None:
+            return self._ask_by_and_by(study, self._conditional)
+        trial = study.ask({name: parameter.distribution for name, parameter in self._parameters.items()})
+        values = {self._paths[name]: parameter.decode(trial.params[name]) for name, parameter in self._parameters.items()}
         return trial.number, assign(copied(self._space), values)
 
     def encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that a configuration gives for parameters, by name and as Optuna knows them."""
-        given: Iterator[tuple[Path, Any]] = match(self._space, point, _is_searched)
-        return {flat_name(path): self._parameters[path].encode(flat_name(path), value) for path, value in given}
+        if self._conditional is not None:
+            given = self._conditional.values_of(point)
+        else:
+            given = {flat_name(path): value for path, value in match(self._space, point, _is_searched)}
+        return {name: self._parameters[name].encode(name, value) for name, value in given.items()}
 
     def distributions(self, params: Mapping[str, Any]) -> dict[str, BaseDistribution]:
         """Return the distributions of a complete set of parameters."""
-        every = {flat_name(path): parameter.distribution for path, parameter in self._parameters.items()}
-        missing = sorted(every.keys() - params.keys())
-        if missing:
+        names = set(self._parameters)
+        if self._conditional is not None:
+            values = {name: self._parameters[name].decode(value) for name, value in params.items()}
+            names = {parameter.name for parameter in self._conditional.active(values)}
+        if missing := sorted(names - params.keys()):
             raise ValueError(f"points with evaluated_rewards must be complete, got none of {missing}; add their values")
-        return every
+        return {name: parameter.distribution for name, parameter in self._parameters.items() if name in names}
+
+    def _ask_by_and_by(self, study: optuna.Study, space: SearchSpace) -> tuple[int, dict[str, Any]]:
+        trial = study.ask()
+        values: dict[str, Any] = {}
+        for found in space.parameters:
+            if found.is_active(values):
+                parameter = self._parameters[found.name]
+                values[found.name] = parameter.decode(_suggested(trial, found.name, parameter.distribution))
+        return trial.number, space.config_of(values, rng=None)
 
 
 @final
@@ -126,6 +158,41 @@ def _is_searched(leaf: Any) -> bool:
     from optuna.distributions import BaseDistribution  # noqa: PLC0415  (an extra)
 
     return is_word(leaf) or isinstance(leaf, BaseDistribution)
+
+
+def _conditional(space: Mapping[str, Any]) -> SearchSpace | None:
+    """Return the space taken apart where it is conditional, None where it is flat.
+
+    Raises:
+        ValueError: If it is conditional and has what Optuna cannot search.
+    """
+    from optuna.distributions import BaseDistribution  # noqa: PLC0415  (an extra)
+
+    if not any(isinstance(leaf, Conditional) for _, leaf in leaves(space)):
+        return None
+    taken = SearchSpace(space)
+    for path in taken.dependents:
+        raise _unsearchable(flat_name(path), "sample_from", "compute the value in the training code")
+    for path in taken.grid_axes:
+        raise _unsearchable(flat_name(path), "grid_search", "use choice, or leave the searcher out for a grid")
+    for path, leaf in every_leaf(space):
+        if isinstance(leaf, BaseDistribution):
+            raise _unsearchable(flat_name(path), f"{leaf!r} in a conditional space", "use the words of this package there, such as uniform")
+    return taken
+
+
+def _suggested(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> Any:
+    from optuna import distributions as optunas  # noqa: PLC0415  (an extra)
+
+    match distribution:
+        case optunas.FloatDistribution(low=low, high=high, step=step, log=log):
+            return trial.suggest_float(name, low, high, step=step, log=log)
+        case optunas.IntDistribution(low=low, high=high, step=step, log=log):
+            return trial.suggest_int(name, low, high, step=step, log=log)
+        case optunas.CategoricalDistribution(choices=choices):
+            return trial.suggest_categorical(name, choices)
+        case _:
+            raise TypeError(f"{name!r} must have a distribution of floats, integers or categories, got {distribution!r}")
 
 
 def _parameter(name: str, leaf: Any) -> _Parameter:

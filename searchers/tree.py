@@ -5,6 +5,7 @@ A leaf is anything else, an object of the user's as well as a domain. ``{"grid_s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,16 @@ Path = tuple[str | int, ...]
 
 GRID_KEY = "grid_search"
 DELIMITER = "/"
+
+
+class Conditional(ABC):
+    """A leaf of a space that holds a space of its own, of which a configuration has a part or nothing."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def inner(self) -> Iterator[tuple[Path, Any]]:
+        """Yield what is inside, each with the steps that lead there."""
 
 
 def is_grid(node: Any) -> bool:
@@ -35,6 +46,16 @@ def leaves(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from leaves(child, (*path, index))
     else:
         yield path, node
+
+
+def every_leaf(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield the leaves with their paths, those inside conditional leaves in place of these; the option of a choice is a step as well."""
+    for found, leaf in leaves(node, path):
+        if isinstance(leaf, Conditional):
+            for steps, inside in leaf.inner():
+                yield from every_leaf(inside, (*found, *steps))
+        else:
+            yield found, leaf
 
 
 def flat_name(path: Path) -> str:
@@ -144,7 +165,7 @@ def match(node: Any, given: Any, is_searched: Callable[[Any], bool], path: Path 
     elif isinstance(node, list | tuple) and isinstance(given, list | tuple) and len(node) == len(given):
         for index, (child, value) in enumerate(zip(node, given, strict=True)):
             yield from match(child, value, is_searched, (*path, index))
-    elif not _is_same_constant(node, given):
+    elif not is_same_constant(node, given):
         raise ValueError(f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the space to change a constant")
 
 
@@ -162,7 +183,8 @@ def _match_entry(
     yield from match(node[key], value, is_searched, (*path, key))
 
 
-def _is_same_constant(constant: Any, given: Any) -> bool:
+def is_same_constant(constant: Any, given: Any) -> bool:
+    """Return whether what is given for a constant is the constant."""
     try:
         return constant is given or bool(constant == given)
     except ValueError:  # arrays, which compare element by element

@@ -16,11 +16,12 @@ PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {"fsspec", "joblib", "optuna", "pandas", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch"}
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
-BLOCKS = [(page, text) for page in ("README.md", "docs/schedulers.md") for text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))]
+GUIDES = ("README.md", "docs/schedulers.md", "docs/search_spaces.md")
+BLOCKS = [(page, text) for page in GUIDES for text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))]
 IMPORTS = sorted(set(re.findall(r"`((?:from|import) (?:tuner|schedulers|searchers)\b[^`]*)`", README)))
 LINKS = [
     (page, link)
-    for page in ("README.md", "docs/reliability.md", "docs/schedulers.md")
+    for page in (*GUIDES, "docs/reliability.md")
     for link in re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8"))
 ]
 EXAMPLES = {

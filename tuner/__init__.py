@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         grid_search,
         lograndint,
         loguniform,
+        only_if,
         qlograndint,
         qloguniform,
         qrandint,
@@ -62,8 +63,8 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _NAMES = {
     "searchers.space": (
-        "choice", "grid_search", "lograndint", "loguniform", "qlograndint", "qloguniform", "qrandint", "qrandn", "quniform", "randint",
-        "randn", "sample_from", "uniform",
+        "choice", "grid_search", "lograndint", "loguniform", "only_if", "qlograndint", "qloguniform", "qrandint", "qrandn", "quniform",
+        "randint", "randn", "sample_from", "uniform",
     ),
     "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid"),
     "tuner.config": ("CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig"),
@@ -122,6 +123,7 @@ __all__ = [
     "grid_search",
     "lograndint",
     "loguniform",
+    "only_if",
     "qlograndint",
     "qloguniform",
     "qrandint",

@@ -20,7 +20,8 @@ from typing import Any, Final
 import schedulers
 import searchers
 from searchers.declaration import Declared
-from searchers.space import Categorical, Float, Integer, Normal
+from searchers.preference import PRIOR_FIELDS
+from searchers.space import Branching, Categorical, Float, Integer, Normal, OnlyIf
 from tuner.core import stoppers
 from tuner.core.secret import Secret
 
@@ -33,10 +34,10 @@ TAG: Final = "@"
 _ABSENT, _TUPLE, _DICT, _DURATION = "absent", "tuple", "dict", "timedelta"
 _WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
 _PLAIN = (bool, int, float, str, type(None))
-_DOMAINS = (Categorical, Float, Integer, Normal)
+_WORDS = (Branching, Categorical, Float, Integer, Normal, OnlyIf)
 _CONFIGS = (CheckpointConfig, FailureConfig, RunConfig, TuneConfig)
 _FACES: Final = (schedulers, searchers, stoppers)
-_SETTINGS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in (*_DOMAINS, Secret, *_CONFIGS)}
+_SETTINGS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in (*_WORDS, Secret, *_CONFIGS)}
 
 NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
     # The directory says where an experiment lies, and its seed never changes; the rest is accepted for compatibility only.
@@ -138,7 +139,11 @@ def _arguments(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Declared):
         yield from value.declared_arguments.items()
     else:
-        yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init)
+        # A domain without a prior is written as it was before there were priors, so that it is no other than then.
+        hidden = PRIOR_FIELDS if getattr(value, "prior", None) is None else frozenset()
+        yield from (
+            (field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init and field.name not in hidden
+        )
 
 
 def _described(value: Any) -> str:

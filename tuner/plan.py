@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from schedulers import FIFOScheduler
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator
 from searchers.searcher import Searcher
-from searchers.space import SearchSpace
+from searchers.space import Path, SearchSpace, flat_name, leaves
 from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
@@ -172,6 +172,32 @@ def _check_population(plan: Plan) -> None:
         raise ValueError(f"search_alg must be None with {kind}, got {found}; {kind} itself finds what to try next")  # noqa: TRY004  (as Ray Tune)
     if plan.tune.num_samples == -1:
         raise ValueError(f"num_samples must be the size of the population with {kind}, got -1; it has to be known before it begins")
+    _check_mutations(plan)
+
+
+def _check_mutations(plan: Plan) -> None:
+    """Refuse to vary what would leave a configuration with parameters that do not belong together."""
+    space = SearchSpace(plan.space)
+    if not space.is_conditional:
+        return
+    parents = {condition.name for parameter in space.parameters for condition in parameter.conditions}
+    fixed = [parameter.path for parameter in space.parameters if parameter.conditions or parameter.name in parents]
+    for path in _mutated(plan.scheduler):
+        if any(path[: len(other)] == other[: len(path)] for other in fixed):
+            raise ValueError(
+                f"{type(plan.scheduler).__name__} must leave alone what is conditional in param_space and what it depends on, got "
+                f"{flat_name(path)!r} to vary; vary what is in every configuration, and let the population choose among the rest"
+            )
+
+
+def _mutated(scheduler: Scheduler) -> Iterator[Path]:
+    given = getattr(scheduler, "base_scheduler", scheduler).declared_arguments
+    for name in ("hyperparam_mutations", "hyperparam_bounds"):
+        yield from (path for path, _ in leaves({} if given.get(name) is None else _without_lists(given[name])))
+
+
+def _without_lists(mutations: Any) -> Any:
+    return {key: _without_lists(value) for key, value in mutations.items()} if isinstance(mutations, Mapping) else None
 
 
 def with_seed(plan: Plan, seed: int) -> Plan:

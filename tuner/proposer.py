@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from searchers.searcher import Searcher
-from searchers.space import SearchSpace, constants, experiment_tag, merge
+from searchers.space import SearchSpace, experiment_tag
 from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded
 from tuner.core.events import SKIPPED, SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
@@ -35,7 +35,6 @@ class Proposer:
     ) -> None:
         self._searcher = searcher
         self._space = SearchSpace(space)
-        self._constants = constants(space)
         self._request_for = request_for
         self._num_suggested = 0
         self.foreign: dict[str, bool] = {}
@@ -131,7 +130,7 @@ class Proposer:
             return SuggestionPostponed(trial_id)
         if isinstance(suggestion, str):
             return SearchEnded()
-        config = merge(self._constants, suggestion)
+        config = self._space.completed(suggestion)
         tag = experiment_tag(self._num_suggested, config, self._space)
         self._num_suggested += 1
         try:

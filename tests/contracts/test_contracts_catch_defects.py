@@ -204,6 +204,24 @@ class ForgetsAnEntry(Wrapped):
         return super().suggest(trial_id) | {"layer": {"units": 8}}
 
 
+class AddsWhatIsNotThere(Wrapped):
+    def suggest(self, trial_id):
+        return super().suggest(trial_id) | {"warmup": 3}
+
+
+class ForgetsWhatDepends(Wrapped):
+    def suggest(self, trial_id):
+        return {name: value for name, value in super().suggest(trial_id).items() if name != "warmup"}
+
+
+class ForgetsConstantsOfBranches(Wrapped):
+    def suggest(self, trial_id):
+        config = super().suggest(trial_id)
+        if isinstance(config["optimizer"], dict):
+            del config["optimizer"]["name"]
+        return config
+
+
 class DrawsForItself(Wrapped):
     def suggest(self, trial_id):
         return self.space.resolve({}, generator(next(CALLS), 0))
@@ -249,6 +267,9 @@ class WaitsForNothing(Wrapped):
         (LeavesTheSpace, "test_suggestions_lie_in_the_space"),
         (ForgetsAnEntry, "test_suggestions_lie_in_the_space"),
         (WaitsForNothing, "test_suggestions_lie_in_the_space"),
+        (AddsWhatIsNotThere, "test_a_conditional_space_is_searched_or_refused_with_the_space"),
+        (ForgetsWhatDepends, "test_a_conditional_space_is_searched_or_refused_with_the_space"),
+        (ForgetsConstantsOfBranches, "test_a_conditional_space_is_searched_or_refused_with_the_space"),
         (DrawsForItself, "test_the_same_seed_gives_the_same_suggestions"),
         (SharesAConfiguration, "test_no_suggestion_shares_anything_with_another"),
         (ComesBack, "test_finished_stays_finished"),

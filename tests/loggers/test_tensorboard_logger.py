@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import Status as SessionStatus
 
-from searchers.space import grid_search, sample_from, uniform
+from searchers.space import choice, grid_search, only_if, sample_from, uniform
 from tuner.core.trial import CheckpointRecord, Ending, Status
 from tuner.loggers.event_file import records
 from tuner.loggers.tensorboard_logger import TBXLoggerCallback, searched_names
@@ -224,6 +224,11 @@ def test_records_end_where_the_file_is_torn(logger, make_trial, report):
 def test_searched_names_are_those_of_words_and_of_lists_that_hold_one():
     space = {"a": uniform(0, 1), "b": 3, "c": {"d": grid_search([1]), "e": sample_from(lambda: 3)}, "f": "text", "g": [1, uniform(0, 1)]}
     assert list(searched_names(space)) == ["a", "c/d", "c/e", "g"]
+
+
+def test_searched_names_of_a_conditional_space_are_those_of_all_options_constants_included():
+    space = {"a": choice([{"name": "x", "b": uniform(0, 1)}, [3], "none"]), "c": only_if({"a": 0}, {"d": 1, "e": uniform(0, 1)}), "f": 3}
+    assert list(searched_names(space)) == ["a/name", "a/b", "a", "c/d", "c/e"]
 
 
 def test_without_tensorboardx_there_is_one_notice_and_no_file(idle_writer, make_trial, report, monkeypatch, caplog):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from searchers import BasicVariantGenerator
-from searchers.space import choice, grid_search, loguniform, randint, sample_from, uniform
+from searchers.space import choice, grid_search, loguniform, only_if, randint, sample_from, uniform
 
 SPACE = {"lr": loguniform(1e-4, 1e-1), "model": {"depth": grid_search([2, 3]), "act": choice(["relu", "tanh"])}, "epochs": 5}
 
@@ -186,3 +186,46 @@ def test_suggesting_without_a_space_is_refused():
 def test_bad_arguments_are_refused_at_once(arguments, error, message):
     with pytest.raises(error, match=message):
         BasicVariantGenerator(**arguments)
+
+
+CONDITIONAL = {
+    "opt": choice([{"name": "sgd", "momentum": uniform(0, 1)}, {"name": "adam"}, "none"]),
+    "lr": only_if({"opt": [0, 1]}, loguniform(1e-4, 1)),
+    "depth": grid_search([2, 3]),
+    "skip": only_if({"depth": 3}, {"kind": choice(["add", "concat"])}),
+    "twice": only_if({"opt": 0}, sample_from(lambda config: 2 * config["opt"]["momentum"])),
+}
+
+
+def test_a_conditional_space_is_crossed_with_its_grid_and_each_has_what_belongs_together():
+    configs = drawn(prepared(CONDITIONAL, num_samples=20))
+    assert len(configs) == 40
+    assert [config["depth"] for config in configs] == [2, 3] * 20
+    assert all(("skip" in config) == (config["depth"] == 3) for config in configs)
+    assert all(("lr" in config) == (config["opt"] != "none") for config in configs)
+    assert all(("twice" in config) == (isinstance(config["opt"], dict) and config["opt"]["name"] == "sgd") for config in configs)
+    assert configs == drawn(prepared(CONDITIONAL, num_samples=20))
+
+
+def test_a_constant_grid_search_keeps_what_is_beside_a_condition_as_well():
+    space = {"opt": grid_search(["sgd", "adam"]), "momentum": only_if({"opt": "sgd"}, uniform(0, 1)), "lr": uniform(0, 1)}
+    values = [config["lr"] for config in drawn(prepared(space, num_samples=3, constant_grid_search=True))]
+    assert values[0::2] == values[1::2]
+    assert len(set(values)) == 3
+
+
+def test_points_of_a_conditional_space_are_written_as_configurations():
+    points = [{"opt": {"name": "sgd", "momentum": 0.5}, "lr": 0.1, "twice": 7}, {"opt": "none", "depth": 3, "skip/kind": "add"}]
+    first, second, third, *rest = drawn(prepared(CONDITIONAL, num_samples=3, points_to_evaluate=points))
+    assert first == {"opt": {"name": "sgd", "momentum": 0.5}, "lr": 0.1, "depth": 2, "twice": 7}
+    assert second == {**first, "depth": 3, "skip": second["skip"]}
+    assert third == {"opt": "none", "depth": 3, "skip": {"kind": "add"}}
+    assert len(rest) == 2
+
+
+@pytest.mark.parametrize(
+    "point", [{"lr": 0.1}, {"opt": "none", "lr": 0.1}, {"skip": {"kind": "add"}}, {"depth": 2, "skip": {"kind": "add"}}]
+)
+def test_points_that_do_not_belong_together_are_refused_with_the_space(point):
+    with pytest.raises(ValueError, match=r"must come with|must be left out where"):
+        prepared(CONDITIONAL, points_to_evaluate=[point])

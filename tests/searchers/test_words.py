@@ -1,8 +1,11 @@
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from searchers.conditional import Branching
 from searchers.domains import Categorical
 from searchers.numeric import Float, Integer, Normal
 from searchers.words import (
@@ -10,6 +13,7 @@ from searchers.words import (
     grid_search,
     lograndint,
     loguniform,
+    only_if,
     qlograndint,
     qloguniform,
     qrandint,
@@ -120,13 +124,108 @@ def test_nothing_to_choose_from_is_refused(word):
         word([])
 
 
-@pytest.mark.parametrize("inner", [uniform(0, 1), [uniform(0, 1)], {"lr": uniform(0, 1)}, grid_search([1]), sample_from(int), choice([1])])
-@pytest.mark.parametrize("word", [choice, grid_search])
-def test_words_inside_a_choice_or_grid_are_refused_with_the_way_out(word, inner):
-    with pytest.raises(ValueError, match=r"must be given plain values, got .*; use sample_from\(lambda config"):
-        word(["plain", inner])
+INNER = [uniform(0, 1), [uniform(0, 1)], {"lr": uniform(0, 1)}, sample_from(int), choice([1]), choice([uniform(0, 1)])]
+
+
+@pytest.mark.parametrize("inner", [*INNER, grid_search([1]), only_if({"a": 1}, 1)])
+def test_words_inside_a_grid_are_refused_with_the_way_out(inner):
+    with pytest.raises(ValueError, match=r"must be given plain values, got .*; use sample_from\(lambda config.*, or only_if"):
+        grid_search(["plain", inner])
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_words_inside_a_choice_make_it_one_between_sub_spaces(inner):
+    word = choice(["plain", inner], ordered=True, prior="plain", prior_confidence="high")
+    assert word == Branching(("plain", inner), is_ordered=True, prior="plain", prior_confidence="high")
+    assert word.selector == Categorical((0, 1), is_ordered=True, prior=0, prior_confidence="high")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: choice([uniform(0, 1), grid_search([1])]), "choice must hold no grid, got one inside .*; a grid has no points|use choice"),
+        (lambda: choice([{"a": {"b": grid_search([1])}, "c": uniform(0, 1)}]), "choice must hold no grid, got one at 'a/b' inside"),
+        (lambda: choice([1, only_if({"a": 1}, uniform(0, 1))]), "always there, got only_if as option 1; put the choice into only_if"),
+        (lambda: choice([uniform(0, 1), "a"], prior="b"), "prior must be one of the options, got 'b'; .* its number, 0 to 1"),
+        (lambda: choice([uniform(0, 1), "a"], prior=2), "prior must be one of the options, got 2"),
+        (lambda: only_if({"a": 1}, {"x": grid_search([1])}), "only_if must hold no grid, got one at 'x'"),
+        (lambda: only_if({}, 1), "only_if must be given one condition at least, got none; leave only_if out"),
+        (lambda: Branching(()), "choice must be given one value at least"),
+    ],
+)
+def test_impossible_choices_and_conditions_are_refused_at_once(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("conditions", ["a", [("a", 1)], {1: 2}])
+def test_conditions_are_a_dictionary_with_names(conditions):
+    with pytest.raises(TypeError, match="only_if must be given a dictionary from names to values, got"):
+        only_if(conditions, uniform(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "prior"),
+    [
+        (lambda **prior: uniform(0, 1, **prior), 0.3),
+        (lambda **prior: quniform(0, 1, 0.25, **prior), 0.5),
+        (lambda **prior: loguniform(1e-4, 1, **prior), 1e-2),
+        (lambda **prior: qloguniform(0.5, 8, 0.5, **prior), 2.5),
+        (lambda **prior: randint(0, 5, **prior), 4),
+        (lambda **prior: lograndint(1, 5, **prior), 2),
+        (lambda **prior: qrandint(0, 6, 2, **prior), 6),
+        (lambda **prior: qrandint(0, 6, **prior), 5),
+        (lambda **prior: qlograndint(2, 6, 2, **prior), 2),
+        (lambda **prior: qlograndint(2, 6, 1, **prior), 3),
+        (lambda **prior: choice(["tanh", "relu"], **prior), "relu"),
+        (lambda **prior: choice([{"a": uniform(0, 1)}, "none"], **prior), "none"),
+        (lambda **prior: choice([{"a": uniform(0, 1)}, "none"], **prior), 0),
+    ],
+)
+def test_every_bounded_word_takes_a_prior(make, prior):
+    domain, plain = make(prior=prior, prior_confidence="low"), make()
+    assert (domain.prior, domain.prior_confidence) == (prior, "low")
+    assert type(domain.prior) is type(prior)
+    assert (plain.prior, plain.prior_confidence) == (None, "medium")
+    assert make(prior=prior) == make(prior=prior, prior_confidence="medium") != domain != plain
+    assert f"prior={prior!r}, prior_confidence='low'" in repr(domain)
+    assert "prior" not in repr(plain)
+    assert copy.deepcopy(domain) == domain
 
 
 def test_sample_from_takes_functions_only():
     with pytest.raises(TypeError, match="sample_from must be given a function, got 3; give a constant as it is"):
         sample_from(3)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: uniform(0, 1, prior=2), r"prior must lie in Float\(lower=0.0, upper=1.0, q=None, is_log=False\), got 2; widen the domain"),
+        (lambda: uniform(0, 1, prior="x"), "prior must lie in .*, got 'x'"),
+        (lambda: quniform(0, 1, 0.25, prior=0.3), "prior must lie in .*q=0.25.*, got 0.3"),
+        (lambda: randint(0, 5, prior=5), "prior must lie in Integer.*, got 5"),
+        (lambda: randint(0, 5, prior=1.5), "prior must lie in Integer.*, got 1.5"),
+        (lambda: choice(["a", "b"], prior="c"), "prior must lie in Categorical.*, got 'c'"),
+        (
+            lambda: uniform(0, 1, prior=0.5, prior_confidence="sure"),
+            "prior_confidence must be one of .*, got 'sure'; the default is 'medium'",
+        ),
+        (lambda: uniform(0, 1, prior_confidence="high"), "prior_confidence must come with a prior, got 'high' alone; add prior="),
+    ],
+)
+def test_priors_outside_the_domain_are_refused_at_once(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_prior_changes_nothing_about_sampling():
+    draws = [[word.sample(np.random.default_rng(3)) for _ in range(5)] for word in (uniform(0, 1), uniform(0, 1, prior=0.9))]
+    assert draws[0] == draws[1]
+
+
+def test_normal_words_take_no_prior():
+    for make in (lambda: randn(0, 1, prior=0.5), lambda: qrandn(0, 1, 0.5, prior=0.5)):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'prior'"):
+            make()
+    assert (randn().prior, randn().prior_confidence) == (None, "medium")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from searchers.space import choice, grid_search, sample_from, uniform
+from searchers.space import choice, grid_search, only_if, sample_from, uniform
 from tuner.errors import StorageError
 from tuner.storage import strict_json
 from tuner.storage.configs import ConfigCodec, check_keys, missing, require_complete
@@ -73,6 +73,21 @@ def test_an_object_inside_a_category_comes_back(journey):
     space = {"model": choice([{"loss": mse, "w": (1, 2)}, {"loss": len, "w": (3,)}, [Plain()]])}
     for category in space["model"].categories:
         assert journey({"model": category}, space) == {"model": category}
+
+
+def test_an_object_inside_an_option_of_a_choice_between_sub_spaces_comes_back(journey):
+    losses = [lambda x: x, lambda x: -x]
+    option = {"loss": losses[1], "of": choice(losses), "w": uniform(0, 1), "deep": choice([[{"x": uniform(0, 1), "f": mse}], 3])}
+    space = {
+        "model": choice([{"loss": losses[0], "w": uniform(2, 3)}, option, max]),
+        "n": only_if({"model": [1, 2]}, {"f": Plain, "m": len}),
+    }
+    for config in (
+        {"model": {"loss": losses[0], "w": 2.5}},
+        {"model": {"loss": losses[1], "of": losses[0], "w": 0.5, "deep": [{"x": 0.5, "f": mse}]}, "n": {"f": Plain, "m": len}},
+        {"model": max, "n": {"f": Plain, "m": len}, "of_the_searchers_own": 3},
+    ):
+        assert journey(config, space) == config
 
 
 def test_categories_in_another_order_are_found_by_what_they_are(journey):

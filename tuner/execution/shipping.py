@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 
 from searchers.domains import Categorical, Domain
-from searchers.space import SampleFrom, is_grid, leaves
+from searchers.space import SampleFrom, every_leaf, is_grid, leaves
 from searchers.tree import GRID_KEY
 from tuner.core.secret import Secret
 from tuner.errors import TrainableNotPicklable
@@ -76,7 +76,7 @@ def check_secrets(space: Mapping[str, Any]) -> None:
 
 
 def _values_of(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for path, leaf in leaves(space):
+    for path, leaf in every_leaf(space):
         place = "config" + "".join(f"[{json.dumps(step) if isinstance(step, str) else repr(step)}]" for step in path)
         match leaf:
             case Categorical(categories):

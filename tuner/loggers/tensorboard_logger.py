@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, final
 
-from searchers.space import flat_name, is_word, leaves
+from searchers.space import Conditional, flat_name, is_word, leaves
 from tuner.core import result as keys
 from tuner.core.result import flatten
 from tuner.core.trial import Trial
@@ -158,11 +158,19 @@ class _EventFile(TrialFile):
 
 
 def searched_names(space: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the flattened names, in a configuration, of what is searched in a search space."""
-    for path, leaf in leaves(space):
-        if is_word(leaf):
-            # A flattened configuration keeps lists whole.
-            yield flat_name(tuple(takewhile(lambda step: isinstance(step, str), path)))
+    """Yield the flattened names, in a configuration, of what is searched in a search space, each once."""
+    # A flattened configuration keeps lists whole.
+    yield from dict.fromkeys(flat_name(tuple(takewhile(lambda step: isinstance(step, str), path))) for path in _searched_paths(space, ()))
+
+
+def _searched_paths(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    for found, leaf in leaves(node, path):
+        if isinstance(leaf, Conditional):
+            for _, inside in leaf.inner():  # constants count as well: whether they are there is searched
+                yield from (constant for constant, _ in leaves(inside, found))
+                yield from _searched_paths(inside, found)
+        elif is_word(leaf):
+            yield found
 
 
 def _event_files(directory: Path) -> list[Path]:

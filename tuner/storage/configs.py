@@ -13,8 +13,9 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
-from searchers.domains import Categorical
-from searchers.tree import GRID_KEY, Path, is_grid
+from searchers.conditional import Branching, unwrapped
+from searchers.space import Categorical, SearchSpace
+from searchers.tree import GRID_KEY, Conditional, Path, is_grid, leaves
 from tuner.errors import StorageError
 
 from .arrays import is_storable
@@ -37,6 +38,8 @@ class ConfigCodec:
 
     def __init__(self, space: Mapping[str, Any], objects: ObjectStore) -> None:
         self._space = space
+        self._conditional = _conditional(space)
+        self._options: Mapping[Path, Any] = {}
         self._objects = objects
         self._texts: dict[int, str] = {}
         self._warned: set[tuple[str | int, ...]] = set()
@@ -47,6 +50,7 @@ class ConfigCodec:
         Raises:
             OSError: If an array cannot be stored.
         """
+        self._options = {} if self._conditional is None else self._conditional.recognised(config)
         return {key: self._encoded(value, _step(self._space, key), (key,)) for key, value in config.items()}
 
     def decode(self, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +73,7 @@ class ConfigCodec:
         if value is None or kind in (bool, int, float, str):
             return value
         if (choices := _choices(node)) is not None:
-            number = _number_of(value, choices)
+            number = self._options.get(path) if isinstance(node, Branching) else _number_of(value, choices)
             return self._encoded(value, _NOWHERE if number is None else choices[number], path if number is None else (*path, number))
         if kind is dict:
             return self._encoded_dict(value, node, path)
@@ -191,8 +195,8 @@ def _by_value(value: Any) -> Any:
 
 def _choices(node: Any) -> Sequence[Any] | None:
     """Return what may be chosen from, None where the node of the space is no choice."""
-    if isinstance(node, Categorical):
-        return node.categories
+    if isinstance(node, Categorical | Branching):
+        return node.categories if isinstance(node, Categorical) else node.options
     return list(node[GRID_KEY]) if is_grid(node) else None
 
 
@@ -203,7 +207,7 @@ def _step(node: Any, step: Any) -> Any:
     if type(node) not in (dict, list, tuple):  # what else there is belongs to the user, and may do anything when it is asked
         return _NOWHERE
     try:
-        return node[step]
+        return unwrapped(node[step])
     except (KeyError, IndexError, TypeError):
         return _NOWHERE
 
@@ -257,12 +261,20 @@ def check_keys(space: Mapping[str, Any]) -> None:
             raise TypeError(f"{place_of(path)} has the key {key!r}, which must be a text or a number; use its text, {str(key)!r}")
 
 
+def _conditional(space: Mapping[str, Any]) -> SearchSpace | None:
+    """Return the space taken apart where it is conditional, None where it is flat."""
+    return SearchSpace(space) if any(isinstance(leaf, Conditional) for _, leaf in leaves(space)) else None
+
+
 def _is_key(key: Any) -> bool:
     return key is None or isinstance(key, str | int | float)
 
 
 def _keys(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    if type(node) is dict:
+    if isinstance(node, Conditional):
+        for steps, part in node.inner():
+            yield from _keys(part, (*path, *steps))
+    elif type(node) is dict:
         for key, part in node.items():
             yield path, key
             yield from _keys(part, (*path, key))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from searchers import Searcher
-from searchers.space import Domain, SampleFrom, choice, flat_name, is_grid, leaves, loguniform, randint, uniform
+from searchers.space import Domain, SampleFrom, SearchSpace, choice, flat_name, is_grid, leaves, loguniform, only_if, randint, uniform
 from searchers.tree import GRID_KEY, Path
 
 _NUM_SAMPLES = 20
@@ -43,6 +43,17 @@ class SearcherContract(ABC):
             "epochs": 10,
         }
 
+    def conditional_space(self) -> dict[str, Any]:
+        """Return a search space of which each configuration has but a part; override for a searcher that wants another."""
+        sgd = {"name": "sgd", "momentum": uniform(0.0, 0.9), "nesterov": choice([True, False])}
+        return {
+            "lr": loguniform(1e-4, 1.0),
+            "optimizer": choice([sgd, {"name": "adam", "beta": uniform(0.8, 0.999)}, "none"]),
+            "schedule": choice(["constant", "cosine"]),
+            "warmup": only_if({"schedule": "cosine"}, randint(1, 10)),
+            "epochs": 10,
+        }
+
     def _ready(self, seed: int = 0) -> Searcher:
         searcher = self.make_searcher()
         taken = searcher.set_search_properties("score", "max", config=self.space(), seed=seed, num_samples=_NUM_SAMPLES)
@@ -56,6 +67,18 @@ class SearcherContract(ABC):
         for config in suggestions:
             wrong = list(_deviations(self.space(), config))
             assert not wrong, f"a suggestion must lie in the space, got {config}: {'; '.join(wrong)}"
+
+    def test_a_conditional_space_is_searched_or_refused_with_the_space(self) -> None:
+        """Suggest all that exists and nothing that does not, or raise ValueError in ``set_search_properties``."""
+        searcher = self.make_searcher()
+        try:
+            searcher.set_search_properties("score", "max", config=self.conditional_space(), seed=0, num_samples=_NUM_SAMPLES)
+        except ValueError:
+            return
+        space = SearchSpace(self.conditional_space())
+        for config in _Conversation(searcher).run():
+            wrong = _misfit(space, config)
+            assert not wrong, f"a suggestion must be a configuration of the space, got {config}: {wrong}"
 
     def test_the_same_seed_gives_the_same_suggestions(self) -> None:
         """Draw chance from the seed alone."""
@@ -172,6 +195,15 @@ def _deviations(space: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator
         else:
             if not _fits(word, value):
                 yield f"{flat_name(path)} must be {word!r}, got {value!r}"
+
+
+def _misfit(space: SearchSpace, config: Mapping[str, Any]) -> str:
+    """Return in words what keeps a configuration from being a complete one of its space, nothing where nothing does."""
+    try:
+        whole = space.config_of(space.values_of(config), rng=None)
+    except ValueError as refusal:
+        return str(refusal)
+    return "" if whole == config else f"its values belong to {whole}"
 
 
 def _at(path: Path, config: Any) -> Any:
