@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from searchers.declaration import constructed_with, found_by_name
 
 from .allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation
 from .asha import ASHAScheduler, AsyncHyperBandScheduler
@@ -92,21 +92,4 @@ def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
     Departures:
         Ray Tune drops arguments it does not know without a word.
     """
-    if name not in _BY_NAME:
-        raise ValueError(f"name must be one of {_listed(_BY_NAME)}, got {name!r}{_suggestion(name, _BY_NAME)}")
-    scheduler = _BY_NAME[name]
-    accepted = inspect.signature(scheduler).parameters
-    for argument in kwargs:
-        if argument not in accepted:
-            takes = f"the arguments {_listed(accepted)}" if accepted else "no arguments"
-            raise TypeError(f"{scheduler.__name__} takes {takes}, got {argument!r}{_suggestion(argument, accepted)}")
-    return scheduler(**kwargs)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))
-
-
-def _suggestion(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(name), list(names), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return constructed_with(found_by_name(name, _BY_NAME), kwargs)

@@ -3,22 +3,66 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .duplicates import DuplicateGuard
     from .limiter import ConcurrencyLimiter
     from .optuna_search import OptunaSearch
+    from .repeater import Repeater
     from .searcher import Searcher
     from .variant_generator import BasicVariantGenerator
 
-__all__ = ["BasicVariantGenerator", "ConcurrencyLimiter", "OptunaSearch", "Searcher"]
+__all__ = [
+    "BasicVariantGenerator",
+    "ConcurrencyLimiter",
+    "DuplicateGuard",
+    "OptunaSearch",
+    "Repeater",
+    "Searcher",
+    "create_searcher",
+]
 
 _HOMES = {
     "BasicVariantGenerator": "variant_generator",
     "ConcurrencyLimiter": "limiter",
+    "DuplicateGuard": "duplicates",
     "OptunaSearch": "optuna_search",
+    "Repeater": "repeater",
     "Searcher": "searcher",
 }
+
+_BY_NAME: Mapping[str, str] = {
+    "variant_generator": "BasicVariantGenerator",
+    "random": "BasicVariantGenerator",
+    "optuna": "OptunaSearch",
+}
+
+
+def create_searcher(name: str, **kwargs: Any) -> Searcher:
+    """Construct a searcher by its short name, e.g. from a command line.
+
+    Args:
+        name: ``"variant_generator"`` or ``"random"``, which are the same; or ``"optuna"``.
+        **kwargs: The arguments of its class.
+
+    Raises:
+        ImportError: If the library that the searcher needs is not installed; names the extra.
+        TypeError: If the searcher has no such argument.
+        ValueError: If there is no such searcher, or it refuses an argument's value.
+
+    Example:
+        >>> create_searcher("random", max_concurrent=2).max_concurrent
+        2
+
+    Departures:
+        Ray Tune drops arguments it does not know without a word.
+    """
+    from .declaration import constructed_with, found_by_name  # noqa: PLC0415  (workers, which need but the space, load no more)
+
+    searcher: Searcher = constructed_with(__getattr__(found_by_name(name, _BY_NAME)), kwargs)
+    return searcher
 
 
 def __getattr__(name: str) -> Any:

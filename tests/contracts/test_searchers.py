@@ -2,8 +2,9 @@
 
 import pytest
 
-from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
-from searchers.space import choice, grid_search, sample_from, uniform
+from searchers import BasicVariantGenerator, ConcurrencyLimiter, DuplicateGuard, OptunaSearch, Repeater
+from searchers.repeater import TRIAL_INDEX
+from searchers.space import choice, grid_search, randint, sample_from, uniform
 from tuner.testing.searcher_contract import SearcherContract
 
 
@@ -41,3 +42,38 @@ class TestOptunaSearch(SearcherContract):
 
     def make_searcher(self):
         return OptunaSearch()
+
+
+class TestRepeater(SearcherContract):
+    def make_searcher(self):
+        return Repeater(BasicVariantGenerator(), repeat=4)
+
+    def space(self):
+        return super().space() | {TRIAL_INDEX: choice(range(4))}
+
+
+class TestRepeaterWithinALimit(TestRepeater):
+    def make_searcher(self):
+        return ConcurrencyLimiter(Repeater(ConcurrencyLimiter(BasicVariantGenerator(), 1), repeat=4), max_concurrent=2)
+
+
+class TestSkippedDuplicates(SearcherContract):
+    def make_searcher(self):
+        return DuplicateGuard(BasicVariantGenerator(), "skip")
+
+    def space(self):
+        return {"depth": choice([2, 3, 4]), "width": choice([(8, 8), (16, 16)]), "layer": {"units": randint(8, 12)}}
+
+
+class TestReusedDuplicates(TestSkippedDuplicates):
+    def make_searcher(self):
+        return DuplicateGuard(BasicVariantGenerator(), "reuse")
+
+
+class TestReusedDuplicatesOfOptuna(TestReusedDuplicates):
+    @pytest.fixture(autouse=True)
+    def _needs_optuna(self):
+        pytest.importorskip("optuna")
+
+    def make_searcher(self):
+        return DuplicateGuard(OptunaSearch(), "reuse")

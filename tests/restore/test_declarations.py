@@ -40,6 +40,8 @@ EXAMPLES = [
     searchers.OptunaSearch(metric="loss", mode="min", points_to_evaluate=[{"x": 0.5}], seed=3, study_name="s"),
     searchers.OptunaSearch({"x": tune.uniform(0, 1)}),
     searchers.ConcurrencyLimiter(searchers.OptunaSearch(seed=1), 2, batch=True),
+    searchers.DuplicateGuard(searchers.BasicVariantGenerator(), "reuse", max_tries=5),
+    searchers.Repeater(searchers.OptunaSearch(seed=1), repeat=3, set_index=False),
     stoppers.NoopStopper(),
     stoppers.MaximumIterationStopper(5),
     stoppers.TimeoutStopper(dt.timedelta(minutes=2)),
