@@ -40,8 +40,6 @@ EXAMPLES = [
     searchers.OptunaSearch(metric="loss", mode="min", points_to_evaluate=[{"x": 0.5}], seed=3, study_name="s"),
     searchers.OptunaSearch({"x": tune.uniform(0, 1)}),
     searchers.ConcurrencyLimiter(searchers.OptunaSearch(seed=1), 2, batch=True),
-    searchers.DuplicateGuard(searchers.BasicVariantGenerator(), "reuse", max_tries=5),
-    searchers.Repeater(searchers.OptunaSearch(seed=1), repeat=3, set_index=False),
     stoppers.NoopStopper(),
     stoppers.MaximumIterationStopper(5),
     stoppers.TimeoutStopper(dt.timedelta(minutes=2)),
@@ -58,6 +56,8 @@ EXAMPLES = [
     tune.FailureConfig(max_failures=-1, report_timeout_s=5.0),
     tune.TuneConfig(metric="loss", mode="min", num_samples=-1, time_budget_s=dt.timedelta(hours=1)),
     tune.RunConfig(stop={"loss": "<= 0.1"}, resources={"cpu": 2}, verbose=0, executor="inline"),
+    searchers.DuplicateGuard(searchers.BasicVariantGenerator(), "reuse", max_tries=5),
+    searchers.Repeater(searchers.OptunaSearch(seed=1), repeat=3, set_index=False),
 ]
 """One object at least of each class that is constructed anew."""
 
