@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .ax_search import AxSearch
+    from .bayesopt_search import BayesOptSearch
     from .duplicates import DuplicateGuard
+    from .hyperopt_search import HyperOptSearch
     from .limiter import ConcurrencyLimiter
     from .optuna_search import OptunaSearch
     from .repeater import Repeater
@@ -15,9 +18,12 @@ if TYPE_CHECKING:
     from .variant_generator import BasicVariantGenerator
 
 __all__ = [
+    "AxSearch",
     "BasicVariantGenerator",
+    "BayesOptSearch",
     "ConcurrencyLimiter",
     "DuplicateGuard",
+    "HyperOptSearch",
     "OptunaSearch",
     "Repeater",
     "Searcher",
@@ -25,9 +31,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AxSearch": "ax_search",
     "BasicVariantGenerator": "variant_generator",
+    "BayesOptSearch": "bayesopt_search",
     "ConcurrencyLimiter": "limiter",
     "DuplicateGuard": "duplicates",
+    "HyperOptSearch": "hyperopt_search",
     "OptunaSearch": "optuna_search",
     "Repeater": "repeater",
     "Searcher": "searcher",
@@ -37,6 +46,9 @@ _BY_NAME: Mapping[str, str] = {
     "variant_generator": "BasicVariantGenerator",
     "random": "BasicVariantGenerator",
     "optuna": "OptunaSearch",
+    "hyperopt": "HyperOptSearch",
+    "bayesopt": "BayesOptSearch",
+    "ax": "AxSearch",
 }
 
 
@@ -44,7 +56,7 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher:
     """Construct a searcher by its short name, e.g. from a command line.
 
     Args:
-        name: ``"variant_generator"`` or ``"random"``, which are the same; or ``"optuna"``.
+        name: ``"variant_generator"`` or ``"random"``, which are the same; ``"optuna"``, ``"hyperopt"``, ``"bayesopt"`` or ``"ax"``.
         **kwargs: The arguments of its class.
 
     Raises:

@@ -13,7 +13,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
-HEAVY = {"fsspec", "joblib", "optuna", "pandas", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch"}
+HEAVY = {
+    "ax", "bayes_opt", "fsspec", "hyperopt", "joblib", "optuna", "pandas", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX",
+    "torch",
+}  # fmt: skip
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 BLOCKS = [(page, text) for page in ("README.md", "docs/schedulers.md") for text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))]

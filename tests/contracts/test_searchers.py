@@ -2,9 +2,18 @@
 
 import pytest
 
-from searchers import BasicVariantGenerator, ConcurrencyLimiter, DuplicateGuard, OptunaSearch, Repeater
+from searchers import (
+    AxSearch,
+    BasicVariantGenerator,
+    BayesOptSearch,
+    ConcurrencyLimiter,
+    DuplicateGuard,
+    HyperOptSearch,
+    OptunaSearch,
+    Repeater,
+)
 from searchers.repeater import TRIAL_INDEX
-from searchers.space import choice, grid_search, randint, sample_from, uniform
+from searchers.space import choice, grid_search, loguniform, quniform, randint, sample_from, uniform
 from tuner.testing.searcher_contract import SearcherContract
 
 
@@ -77,3 +86,37 @@ class TestReusedDuplicatesOfOptuna(TestReusedDuplicates):
 
     def make_searcher(self):
         return DuplicateGuard(OptunaSearch(), "reuse")
+
+
+class TestHyperOptSearch(SearcherContract):
+    @pytest.fixture(autouse=True)
+    def _needs_hyperopt(self):
+        pytest.importorskip("hyperopt")
+
+    def make_searcher(self):
+        return HyperOptSearch(n_initial_points=5)
+
+
+class TestBayesOptSearch(SearcherContract):
+    @pytest.fixture(autouse=True)
+    def _needs_bayes_opt(self):
+        pytest.importorskip("bayes_opt")
+
+    num_samples = 5
+
+    def make_searcher(self):
+        return BayesOptSearch(random_search_steps=4)
+
+    def space(self):
+        return {"lr": loguniform(1e-4, 1e-1), "layer": {"units": randint(8, 65), "dropout": quniform(0.0, 0.5, 0.1)}, "epochs": 10}
+
+
+class TestAxSearch(SearcherContract):
+    @pytest.fixture(autouse=True)
+    def _needs_ax(self):
+        pytest.importorskip("ax")
+
+    num_samples = 6
+
+    def make_searcher(self):
+        return AxSearch(method="random_search")  # its models take seconds; they have a test of their own

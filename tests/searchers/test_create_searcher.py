@@ -1,5 +1,6 @@
 import pytest
 
+import searchers
 from searchers import BasicVariantGenerator, create_searcher
 
 
@@ -8,6 +9,13 @@ def test_random_search_goes_by_two_names(name):
     searcher = create_searcher(name, max_concurrent=3)
     assert isinstance(searcher, BasicVariantGenerator)
     assert searcher.max_concurrent == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("optuna", "OptunaSearch"), ("hyperopt", "HyperOptSearch"), ("bayesopt", "BayesOptSearch"), ("ax", "AxSearch")]
+)
+def test_searchers_with_a_library_go_by_its_name(name, kind):
+    assert isinstance(create_searcher(name, metric="loss", mode="min"), getattr(searchers, kind))
 
 
 @pytest.mark.parametrize(("name", "remedy"), [("optunna", "; did you mean 'optuna'?"), ("xyz", "'xyz'"), (None, "None")])
