@@ -43,7 +43,7 @@ class Repeater(SearcherWrapper):
         >>> searcher.set_search_properties("loss", "min", {"depth": randint(2, 9)}, seed=0, num_samples=4)
         True
         >>> searcher.suggest("a"), searcher.suggest("b")
-        ({'depth': 5, '__trial_index__': 0}, {'depth': 5, '__trial_index__': 1})
+        ({'depth': 7, '__trial_index__': 0}, {'depth': 7, '__trial_index__': 1})
 
     Departures:
         Ray Tune leaves out what is left where ``num_samples`` is no multiple of `repeat`; here that is refused. It takes the values of

@@ -29,6 +29,7 @@ LINKS = [
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
     "asha_promotion.py": (["--trials", "3"], ["Best configuration:", "promoted 3 times", "is resumed: asha."]),
+    "warm_start.py": (["--trials", "3", "--seed", "1"], ["to begin with:", "Best configuration:"]),
     "pbt_digits.py": (["--members", "3", "--epochs", "10"], ["Best configuration:", "Schedule of its weights:", "schedule.svg"]),
 }
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from . import logger as logger
     from . import result as result
     from . import stopper as stopper
-    from .analysis import ExperimentAnalysis, Result, ResultGrid
+    from .analysis import ExperimentAnalysis, Result, ResultGrid, points_from
     from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
     from .core.secret import Secret
     from .core.stoppers import (
@@ -65,7 +65,7 @@ _NAMES = {
         "choice", "grid_search", "lograndint", "loguniform", "qlograndint", "qloguniform", "qrandint", "qrandn", "quniform", "randint",
         "randn", "sample_from", "uniform",
     ),
-    "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid"),
+    "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid", "points_from"),
     "tuner.config": ("CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig"),
     "tuner.core.secret": ("Secret",),
     "tuner.core.stoppers": (
@@ -122,6 +122,7 @@ __all__ = [
     "grid_search",
     "lograndint",
     "loguniform",
+    "points_from",
     "qlograndint",
     "qloguniform",
     "qrandint",
