@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final, Literal, final
 
 from .domains import Categorical, Domain
+from .global_chance import own_chance
 from .history import HistorySearch, Observation, Values
 from .numeric import Float, Integer
 
@@ -93,6 +94,22 @@ class AxSearch(HistorySearch):
         self._numbers: dict[int, int] = {}
         self._outcomes: dict[int, dict[str, float]] = {}
 
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+        """Take over metric, mode, space and seed, and make Ax ready.
+
+        Raises:
+            ValueError: If metric or mode is missing, Ax cannot search a parameter or meet a constraint, or a point does not fit.
+        """
+        if not super().set_search_properties(metric, mode, config, **spec):
+            return False
+        if not self._varied:
+            raise ValueError(
+                f"space must hold a parameter to search for AxSearch, got {list(self._space.space)}; give one at least a range"
+            )
+        with own_chance(self._seed % 2**32), _quiet(self):
+            self._opened = self._client()
+        return True
+
     @property
     def keeps_state(self) -> bool:
         """False: what Ax's models have become of is not put into words."""
@@ -112,13 +129,6 @@ class AxSearch(HistorySearch):
             given = {name: (result or {}).get(name) for name in names}
             self._outcomes[self._open[trial_id]] = {name: float(value) for name, value in given.items() if isinstance(value, int | float)}
         super().on_trial_complete(trial_id, result, error, stopped)
-
-    def _check_space(self, space: Any) -> None:
-        super()._check_space(space)
-        if not any(map(_is_open, space.domains.values())):
-            raise ValueError(f"space must hold a parameter to search for AxSearch, got {list(space.space)}; give one at least a range")
-        with _quiet(self):
-            self._opened = self._client()
 
     def _client(self) -> Any:
         """Return a new client that knows the space and the objective, without a trial."""

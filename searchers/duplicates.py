@@ -111,6 +111,8 @@ class DuplicateGuard(SearcherWrapper):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the searcher's next suggestion that is none of the earlier ones, or what else it answers."""
+        if self.duplicates == "repeat":
+            return self.searcher.suggest(trial_id)
         total = self.total_samples(self._num_samples)
         if self._is_exhausted or (total is not None and self._num_suggested >= total):
             return self.FINISHED
@@ -120,7 +122,7 @@ class DuplicateGuard(SearcherWrapper):
             if not isinstance(suggestion, dict):
                 return suggestion
             key = key_of(self._space, suggestion, self._name_object)
-            if key not in self._known or self.duplicates == "repeat" or (is_last and not self._has_seen_all()):
+            if key not in self._known or (is_last and not self._has_seen_all()):
                 return self._let_through(trial_id, name, key, suggestion)
             self._turn_down(trial_id, name, self._known[key])
         self._is_exhausted = True

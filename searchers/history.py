@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -192,6 +193,8 @@ class HistorySearch(Searcher, ABC):
         Raises:
             ImportError: If it is not installed; names the extra.
         """
+        if known := sys.modules.get(cls.library + name):
+            return known
         try:
             # Some draw a number while they are imported, or use what others have deprecated.
             with own_chance(0), warnings.catch_warnings():

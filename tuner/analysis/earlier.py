@@ -69,8 +69,9 @@ def points_from(
         mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for the experiment's own.
         num_points: How many configurations at most; of equal ones the best trial counts.
         space: The search space of the experiment to come. Points then hold its searched parameters only, under flattened names; what
-            is computed by `sample_from` is left out, to be computed anew, and so is a whole point with a value that lies outside the
-            space, with a warning that names its trial. None returns whole configurations as they were written down: objects as text, tuples as lists.
+            `sample_from` computes is left out, to be computed anew. Points with a value that lies outside the space are left out as a
+            whole, with a warning that names their trials. None returns whole configurations as they were written down: objects as text,
+            tuples as lists.
         with_rewards: Whether to return the metric's values as well, for a searcher's ``evaluated_rewards``. Points that lack a searched
             parameter are left out then.
 
@@ -101,22 +102,11 @@ def points_from(
     if not isinstance(name, str):
         raise ValueError(f"metric must be given where the directory names none, got {name!r}; pass metric=...")  # noqa: TRY004  (it lacks)
     found = sorted(_found(directory, name), key=lambda each: rank(each.value, direction), reverse=True)
-    taken = SearchSpace(space) if space is not None else None
-    chosen: dict[str, tuple[Point, float]] = {}
-    misfits: list[str] = []
-    for each in found:
-        try:
-            point = dict(each.config) if taken is None else _fitted(each.config, taken, is_whole=with_rewards)
-        except ValueError as misfit:
-            misfits.append(f"{each.directory!r} ({misfit})")
-            continue
-        chosen.setdefault(json.dumps(point, sort_keys=True, default=repr), (point, each.value))
-        if len(chosen) == num_points:
-            break
+    chosen, misfits = _chosen(found, None if space is None else SearchSpace(space), num_points, is_whole=with_rewards)
     if misfits:
         warnings.warn(f"trials that do not fit the space are left out: {_listed(misfits)}", RuntimeWarning, stacklevel=2)
-    points = [point for point, _ in chosen.values()]
-    return (points, [value for _, value in chosen.values()]) if with_rewards else points
+    points = [point for point, _ in chosen]
+    return (points, [value for _, value in chosen]) if with_rewards else points
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +156,24 @@ def _declared(directory: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return declared if isinstance(declared, dict) else {}
+
+
+def _chosen(
+    found: Iterable[_Found], space: SearchSpace | None, num_points: int, *, is_whole: bool
+) -> tuple[list[tuple[Point, float]], list[str]]:
+    """Return the first points that fit, each once and with its value, and what is to be said of trials before them that do not."""
+    chosen: dict[str, tuple[Point, float]] = {}
+    misfits: list[str] = []
+    for each in found:
+        try:
+            point = dict(each.config) if space is None else _fitted(each.config, space, is_whole=is_whole)
+        except ValueError as misfit:
+            misfits.append(f"{each.directory!r} ({misfit})")
+            continue
+        chosen.setdefault(json.dumps(point, sort_keys=True, default=repr), (point, each.value))
+        if len(chosen) == num_points:
+            break
+    return list(chosen.values()), misfits
 
 
 def _listed(misfits: list[str]) -> str:
