@@ -72,6 +72,8 @@ class DuplicateGuard(SearcherWrapper):
                 "put the DuplicateGuard inside: Repeater(DuplicateGuard(searcher))"
             )
         self.duplicates = duplicates
+        # A guard within another one is asked under that one's names, among which its own must not be.
+        self._mark = "+" * sum(isinstance(each, DuplicateGuard) for each in _chain(self))
         self.max_tries = max_tries
         self._space: Mapping[str, Any] = {}
         self._num_points: int | None = None
@@ -182,7 +184,7 @@ class DuplicateGuard(SearcherWrapper):
     def _name_for(self, trial_id: str) -> str:
         """Return under which name the searcher is asked: for each suggestion of a trial another one."""
         number = self._turned_down.get(trial_id, 0)
-        return f"{trial_id}+{number}" if number else trial_id
+        return f"{trial_id}{self._mark}{number}" if number else trial_id
 
     def _let_through(self, trial_id: str, name: str, key: str, suggestion: dict[str, Any]) -> dict[str, Any]:
         self._num_suggested += 1
