@@ -1,4 +1,5 @@
 """Whatever stands around a searcher, it is talked to as the contract says: asked under new names, told results before one end each."""
+# ruff: noqa: S311  (chance for tests)
 
 import json
 import random
