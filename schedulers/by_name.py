@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from searchers.declaration import constructed_with, found_by_name
 
 from .scheduler import Scheduler
 
@@ -49,21 +49,6 @@ def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
     Departures:
         Ray Tune drops arguments it does not know without a word.
     """
-    if name not in _CLASSES:
-        raise ValueError(f"name must be one of {_listed(_CLASSES)}, got {name!r}{_suggestion(name, _CLASSES)}")
-    scheduler: type[Scheduler] = getattr(importlib.import_module(__package__), _CLASSES[name])
-    accepted = inspect.signature(scheduler).parameters
-    for argument in kwargs:
-        if argument not in accepted:
-            takes = f"the arguments {_listed(accepted)}" if accepted else "no arguments"
-            raise TypeError(f"{scheduler.__name__} takes {takes}, got {argument!r}{_suggestion(argument, accepted)}")
-    return scheduler(**kwargs)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))
-
-
-def _suggestion(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(name), list(names), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    # Only the one that is named is imported.
+    kind: type[Scheduler] = getattr(importlib.import_module(__package__), found_by_name(name, _CLASSES))
+    return constructed_with(kind, kwargs)

@@ -6,18 +6,41 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .ax_search import AxSearch
+    from .bayesopt_search import BayesOptSearch
+    from .by_name import create_searcher
+    from .duplicates import DuplicateGuard
+    from .hyperopt_search import HyperOptSearch
     from .limiter import ConcurrencyLimiter
     from .optuna_search import OptunaSearch
+    from .repeater import Repeater
     from .searcher import Searcher
     from .variant_generator import BasicVariantGenerator
 
-__all__ = ["BasicVariantGenerator", "ConcurrencyLimiter", "OptunaSearch", "Searcher"]
+__all__ = [
+    "AxSearch",
+    "BasicVariantGenerator",
+    "BayesOptSearch",
+    "ConcurrencyLimiter",
+    "DuplicateGuard",
+    "HyperOptSearch",
+    "OptunaSearch",
+    "Repeater",
+    "Searcher",
+    "create_searcher",
+]
 
 _HOMES = {
+    "AxSearch": "ax_search",
     "BasicVariantGenerator": "variant_generator",
+    "BayesOptSearch": "bayesopt_search",
     "ConcurrencyLimiter": "limiter",
+    "DuplicateGuard": "duplicates",
+    "HyperOptSearch": "hyperopt_search",
     "OptunaSearch": "optuna_search",
+    "Repeater": "repeater",
     "Searcher": "searcher",
+    "create_searcher": "by_name",
 }
 
 

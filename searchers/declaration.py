@@ -1,13 +1,19 @@
-"""What an object was constructed with, kept so that an equal one can be constructed later, by today's code and from JSON alone."""
+"""What an object was constructed with, kept so that an equal one can be constructed later, by today's code and from JSON alone.
+
+And objects constructed by a short name, as from a command line.
+"""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 _GIVEN = "_given_arguments"
+_Kind = TypeVar("_Kind")
+_Found = TypeVar("_Found")
 
 
 class Declared:
@@ -51,3 +57,46 @@ def _remembering(construct: Callable[..., None]) -> Callable[..., None]:
         construct(self, *given, **keywords)
 
     return remember
+
+
+def found_by_name(name: str, known: Mapping[str, _Found]) -> _Found:
+    """Return what goes by a short name.
+
+    Raises:
+        ValueError: If nothing does; names the nearest that exists.
+
+    Example:
+        >>> found_by_name("fifo", {"fifo": 1})
+        1
+    """
+    if name not in known:
+        raise ValueError(f"name must be one of {_listed(known)}, got {name!r}{_suggestion(name, known)}")
+    return known[name]
+
+
+def constructed_with(kind: Callable[..., _Kind], arguments: Mapping[str, Any]) -> _Kind:
+    """Return an object of a class, constructed with named arguments.
+
+    Args:
+        kind: The class.
+        arguments: By name.
+
+    Raises:
+        TypeError: If the class has no such argument; names the nearest that it has.
+    """
+    accepted = inspect.signature(kind).parameters
+    is_open = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
+    for argument in () if is_open else arguments:
+        if argument not in accepted:
+            takes = f"the arguments {_listed(accepted)}" if accepted else "no arguments"
+            raise TypeError(f"{getattr(kind, '__name__', kind)} takes {takes}, got {argument!r}{_suggestion(argument, accepted)}")
+    return kind(**arguments)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _suggestion(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(name), list(names), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

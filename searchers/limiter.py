@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any, final
 
 from .searcher import Searcher
+from .wrapper import SearcherWrapper
 
 
 @final
-class ConcurrencyLimiter(Searcher):
+class ConcurrencyLimiter(SearcherWrapper):
     """Passes a searcher's suggestions on only while few of them are unfinished, so that it learns before it proposes more.
 
     Args:
@@ -38,27 +39,20 @@ class ConcurrencyLimiter(Searcher):
     """
 
     def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
-        if not isinstance(searcher, Searcher):
-            raise TypeError(f"searcher must be a Searcher, got {searcher!r}; construct it first")
-        if max_concurrent < 1:
-            raise ValueError(f"max_concurrent must be at least 1, got {max_concurrent}; without a limit, use the searcher itself")
-        self.searcher = searcher
+        super().__init__(searcher)
+        _check_limit(max_concurrent)
         self.max_concurrent = max_concurrent
         self.batch = batch
-        self.metric = searcher.metric
-        self.mode = searcher.mode
+        searcher.set_max_concurrency(max_concurrent)
         # Open suggestions in the order they were made; in a batch each keeps how it ended until the others have, too.
         self._open: dict[str, dict[str, Any] | None] = {}
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
-        """Hand everything to the searcher."""
-        is_taken = self.searcher.set_search_properties(metric, mode, config, **spec)
-        self.metric, self.mode = self.searcher.metric, self.searcher.mode
-        return is_taken
-
-    def total_samples(self, num_samples: int) -> int | None:
-        """Return what the searcher says."""
-        return self.searcher.total_samples(num_samples)
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Set another limit, which suggestions that are open already may exceed."""
+        _check_limit(max_concurrent)
+        self.max_concurrent = max_concurrent
+        self.searcher.set_max_concurrency(max_concurrent)
+        return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the searcher's suggestion, or None while too many are unfinished."""
@@ -85,11 +79,6 @@ class ConcurrencyLimiter(Searcher):
             for finished in list(self._open):
                 self._tell(finished)
 
-    @property
-    def keeps_state(self) -> bool:
-        """Whether the wrapped searcher does."""
-        return self.searcher.keeps_state
-
     def state_dict(self) -> dict[str, Any]:
         """Return the open suggestions and the searcher's state."""
         return {"open": [[trial_id, ending] for trial_id, ending in self._open.items()], "searcher": self.searcher.state_dict()}
@@ -102,3 +91,8 @@ class ConcurrencyLimiter(Searcher):
     def _tell(self, trial_id: str) -> None:
         ending = self._open.pop(trial_id)
         self.searcher.on_trial_complete(trial_id, **(ending or {}))
+
+
+def _check_limit(max_concurrent: int) -> None:
+    if max_concurrent < 1:
+        raise ValueError(f"max_concurrent must be at least 1, got {max_concurrent}; without a limit, use the searcher itself")

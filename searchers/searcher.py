@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from .declaration import Declared
@@ -75,6 +75,61 @@ class Searcher(Declared, ABC):
             stopped: Whether a scheduler or a stopper ended it before it was done.
         """
 
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Learn how many suggestions may be unfinished at a time, e.g. to propose as many together.
+
+        Args:
+            max_concurrent: At least 1.
+
+        Returns:
+            Whether the searcher itself keeps to it, by answering None.
+        """
+        return False
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Learn what a configuration came to that was run elsewhere; metric, mode and space have to be known already.
+
+        What is learned so stays with this object: where the experiment is restored, it has to be given again.
+
+        Args:
+            parameters: The configuration, nested or with names such as ``"a/b"``.
+            value: The metric's value, in its own direction.
+            error: Whether the run failed.
+            pruned: Whether it was stopped before it was done.
+            intermediate_values: What it reported on the way, from the first training iteration on.
+
+        Raises:
+            NotImplementedError: If the searcher does not learn from results, or only from its own.
+            ValueError: If the configuration does not fit the space.
+        """
+        name = type(self).__name__
+        raise NotImplementedError(f"{name} takes no evaluated points, got {parameters!r}; give it points_to_evaluate to run them again")
+
+    def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
+        """Learn what trials of another experiment came to.
+
+        Args:
+            trials_or_analysis: A list of trials, or what has them as ``trials``: a `ResultGrid` or an `ExperimentAnalysis`. Trials that
+                reported no number are left out.
+            metric: Name of the metric, flattened, whose last value counts.
+
+        Raises:
+            NotImplementedError: If the searcher does not learn from results, or only from its own.
+            ValueError: If a configuration does not fit the space.
+        """
+        for trial in getattr(trials_or_analysis, "trials", trials_or_analysis):
+            value = _value_at(trial.last_result, metric)
+            if value is not None:
+                status, ending = str(trial.status), str(getattr(trial, "ending", None))
+                self.add_evaluated_point(trial.config, value, error=status == "ERROR", pruned=ending == "stopped early")
+
     @property
     def keeps_state(self) -> bool:
         """Whether `state_dict` tells all that suggestions and results so far have led to.
@@ -89,3 +144,14 @@ class Searcher(Declared, ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
+
+
+def _value_at(result: Any, metric: str) -> float | None:
+    """Return the number under a flattened name of a nested or flat result."""
+    if not isinstance(result, Mapping):
+        return None
+    value = result.get(metric)
+    head, _, rest = metric.partition("/")
+    if value is None and rest:
+        return _value_at(result.get(head), rest)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -13,7 +13,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
-HEAVY = {"fsspec", "joblib", "optuna", "pandas", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch"}
+HEAVY = {
+    "ax", "bayes_opt", "fsspec", "hyperopt", "joblib", "optuna", "pandas", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX",
+    "torch",
+}  # fmt: skip
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 GUIDES = ("README.md", "docs/schedulers.md", "docs/search_spaces.md")
@@ -27,6 +30,7 @@ LINKS = [
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
     "asha_promotion.py": (["--trials", "3"], ["Best configuration:", "promoted 3 times", "is resumed: asha."]),
+    "warm_start.py": (["--trials", "3", "--seed", "1"], ["to begin with:", "Best configuration:"]),
     "pbt_digits.py": (["--members", "3", "--epochs", "10"], ["Best configuration:", "Schedule of its weights:", "schedule.svg"]),
 }
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from schedulers import create_scheduler
+    from searchers import create_searcher
     from searchers.space import (
         choice,
         grid_search,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from . import logger as logger
     from . import result as result
     from . import stopper as stopper
-    from .analysis import ExperimentAnalysis, Result, ResultGrid
+    from .analysis import ExperimentAnalysis, Result, ResultGrid, points_from
     from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
     from .core.secret import Secret
     from .core.stoppers import (
@@ -62,11 +64,13 @@ if TYPE_CHECKING:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _NAMES = {
+    "schedulers": ("create_scheduler",),
+    "searchers": ("create_searcher",),
     "searchers.space": (
         "choice", "grid_search", "lograndint", "loguniform", "only_if", "qlograndint", "qloguniform", "qrandint", "qrandn", "quniform",
         "randint", "randn", "sample_from", "uniform",
     ),
-    "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid"),
+    "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid", "points_from"),
     "tuner.config": ("CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig"),
     "tuner.core.secret": ("Secret",),
     "tuner.core.stoppers": (
@@ -118,12 +122,15 @@ __all__ = [
     "TunerError",
     "checkpoint_dir",
     "choice",
+    "create_scheduler",
+    "create_searcher",
     "get_checkpoint",
     "get_context",
     "grid_search",
     "lograndint",
     "loguniform",
     "only_if",
+    "points_from",
     "qlograndint",
     "qloguniform",
     "qrandint",

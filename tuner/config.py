@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from schedulers.scheduler import Scheduler
+from searchers.duplicates import POLICIES, Duplicates
 from searchers.searcher import Searcher
 from tuner.core import events
 from tuner.core.retention import RetentionPolicy
@@ -256,6 +257,9 @@ class TuneConfig:
         time_budget_s: After so many seconds of running (or a `datetime.timedelta`) everything stops; None for no limit. Counted over
             restores.
         seed: Everything random in the experiment follows from it; None draws one and writes it down.
+        duplicates: What becomes of a configuration that the searcher proposes again: ``"repeat"``, the default, runs it again; ``"skip"``
+            has the searcher propose another; ``"reuse"`` has it learn what the earlier trial reported, and propose another. See
+            `searchers.DuplicateGuard`.
         reuse_actors: Accepted for compatibility: a new process costs milliseconds, so that each trial has its own.
         trial_name_creator: Accepted for compatibility and not used; `trial_dirname_creator` likewise. Trials are named by their id.
 
@@ -272,6 +276,7 @@ class TuneConfig:
     max_concurrent_trials: int | None = None
     time_budget_s: float | dt.timedelta | None = None
     seed: int | None = None
+    duplicates: Duplicates = "repeat"
     reuse_actors: bool = False
     trial_name_creator: Any = None
     trial_dirname_creator: Any = None
@@ -292,6 +297,8 @@ class TuneConfig:
             raise TypeError(f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}")
         if self.budget_s is not None and not self.budget_s > 0:
             raise ValueError(f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}")
+        if self.duplicates not in POLICIES:
+            raise ValueError(f"duplicates must be one of {', '.join(map(repr, POLICIES))}, got {self.duplicates!r}")
         _check_type("scheduler", self.scheduler, Scheduler)
         _check_type("search_alg", self.search_alg, Searcher)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from schedulers import FIFOScheduler
 from schedulers.scheduler import Scheduler
-from searchers import BasicVariantGenerator
+from searchers import BasicVariantGenerator, DuplicateGuard
 from searchers.searcher import Searcher
 from searchers.space import Path, SearchSpace, flat_name, leaves
 from tuner.core.resources import ResourcePool
@@ -150,7 +150,7 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         checkpoint=run.checkpoint_config or CheckpointConfig(),
         failure=run.failure_config or FailureConfig(),
         scheduler=tune.scheduler or FIFOScheduler(),
-        searcher=tune.search_alg or BasicVariantGenerator(),
+        searcher=_guarded(tune.search_alg or BasicVariantGenerator(), tune),
         stopper=stopper_from(run.stop),
         seed=secrets.randbits(32) if tune.seed is None else tune.seed,
     )
@@ -167,8 +167,8 @@ def _check_population(plan: Plan) -> None:
     if not getattr(plan.scheduler, "needs_population", False):
         return
     kind = type(plan.scheduler).__name__
-    if not isinstance(plan.searcher, BasicVariantGenerator):
-        found = type(plan.searcher).__name__
+    if not isinstance(plan.tune.search_alg or BasicVariantGenerator(), BasicVariantGenerator):
+        found = type(plan.tune.search_alg).__name__
         raise ValueError(f"search_alg must be None with {kind}, got {found}; {kind} itself finds what to try next")  # noqa: TRY004  (as Ray Tune)
     if plan.tune.num_samples == -1:
         raise ValueError(f"num_samples must be the size of the population with {kind}, got -1; it has to be known before it begins")
@@ -200,6 +200,10 @@ def _without_lists(mutations: Any) -> Any:
     return {key: _without_lists(value) for key, value in mutations.items()} if isinstance(mutations, Mapping) else None
 
 
+def _guarded(searcher: Searcher, tune: TuneConfig) -> Searcher:
+    return searcher if tune.duplicates == "repeat" else DuplicateGuard(searcher, tune.duplicates)
+
+
 def with_seed(plan: Plan, seed: int) -> Plan:
     """Return the plan with another seed."""
     return replace(plan, seed=seed)
@@ -229,7 +233,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
 
 
 def _named_twice(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> ValueError:
-    kind = type(part).__name__
+    kind = type(part.searcher if isinstance(part, DuplicateGuard) else part).__name__
     return ValueError(
         f"metric and mode must be given once, got metric={metric!r}, mode={mode!r} in TuneConfig and metric={part.metric!r}, "
         f"mode={part.mode!r} in {kind}; leave them out of {kind}, and make a new {kind} for each experiment"

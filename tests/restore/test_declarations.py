@@ -59,6 +59,11 @@ EXAMPLES = [
     tune.FailureConfig(max_failures=-1, report_timeout_s=5.0),
     tune.TuneConfig(metric="loss", mode="min", num_samples=-1, time_budget_s=dt.timedelta(hours=1)),
     tune.RunConfig(stop={"loss": "<= 0.1"}, resources={"cpu": 2}, verbose=0, executor="inline"),
+    searchers.DuplicateGuard(searchers.BasicVariantGenerator(), "reuse", max_tries=5),
+    searchers.Repeater(searchers.OptunaSearch(seed=1), repeat=3, set_index=False),
+    searchers.HyperOptSearch({"x": tune.uniform(0, 1)}, "loss", "min", n_initial_points=5, gamma=0.5),
+    searchers.BayesOptSearch(metric="loss", mode="min", utility_kwargs={"kind": "ei", "xi": 0.1}, random_state=3),
+    searchers.AxSearch(metric="loss", mode="min", outcome_constraints=["size <= 3"], method="random_search"),
 ]
 """One object at least of each class that is constructed anew."""
 

@@ -8,19 +8,20 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from searchers import Searcher
 from searchers.space import Domain, SampleFrom, SearchSpace, choice, flat_name, is_grid, leaves, loguniform, only_if, randint, uniform
 from searchers.tree import GRID_KEY, Path
 
-_NUM_SAMPLES = 20
-
 
 class SearcherContract(ABC):
     """Inherit, name your class ``Test...``, say how to make your searcher, and pytest runs the contract on it.
 
-    The trials of the contract report ``score`` (larger is better), three of them run at once, and 20 are asked for.
+    The trials of the contract report ``score`` (larger is better), three of them run at once, and `num_samples` are asked for.
+
+    Attributes:
+        num_samples: How many suggestions are asked for; fewer for a searcher that takes seconds to think.
 
     Example:
         >>> from searchers import BasicVariantGenerator
@@ -29,6 +30,8 @@ class SearcherContract(ABC):
         ...         return BasicVariantGenerator()
         >>> TestRandom().test_the_same_seed_gives_the_same_suggestions()
     """
+
+    num_samples: ClassVar[int] = 20
 
     @abstractmethod
     def make_searcher(self) -> Searcher:
@@ -56,13 +59,13 @@ class SearcherContract(ABC):
 
     def _ready(self, seed: int = 0) -> Searcher:
         searcher = self.make_searcher()
-        taken = searcher.set_search_properties("score", "max", config=self.space(), seed=seed, num_samples=_NUM_SAMPLES)
+        taken = searcher.set_search_properties("score", "max", config=self.space(), seed=seed, num_samples=self.num_samples)
         assert taken, "make_searcher must give no space, metric and mode"
         return searcher
 
     def test_suggestions_lie_in_the_space(self) -> None:
         """Suggest every entry of the space, nested as there, each inside its domain."""
-        suggestions = _Conversation(self._ready()).run()
+        suggestions = _Conversation(self._ready()).run(self.num_samples)
         assert suggestions, "a searcher must suggest something"
         for config in suggestions:
             wrong = list(_deviations(self.space(), config))
@@ -72,17 +75,18 @@ class SearcherContract(ABC):
         """Suggest all that exists and nothing that does not, or raise ValueError in ``set_search_properties``."""
         searcher = self.make_searcher()
         try:
-            searcher.set_search_properties("score", "max", config=self.conditional_space(), seed=0, num_samples=_NUM_SAMPLES)
+            searcher.set_search_properties("score", "max", config=self.conditional_space(), seed=0, num_samples=self.num_samples)
         except ValueError:
             return
         space = SearchSpace(self.conditional_space())
-        for config in _Conversation(searcher).run():
+        for config in _Conversation(searcher).run(self.num_samples):
             wrong = _misfit(space, config)
             assert not wrong, f"a suggestion must be a configuration of the space, got {config}: {wrong}"
 
     def test_the_same_seed_gives_the_same_suggestions(self) -> None:
         """Draw chance from the seed alone."""
-        assert _Conversation(self._ready(seed=5)).run() == _Conversation(self._ready(seed=5)).run(), "suggestions must follow from the seed"
+        first, second = (_Conversation(self._ready(seed=5)).run(self.num_samples) for _ in range(2))
+        assert first == second, "suggestions must follow from the seed"
 
     def test_no_suggestion_shares_anything_with_another(self) -> None:
         """Give each trial a configuration of its own, which it may change."""
@@ -98,7 +102,7 @@ class SearcherContract(ABC):
     def test_finished_stays_finished(self) -> None:
         """Suggest nothing more after FINISHED, whatever is told."""
         searcher = self._ready()
-        _Conversation(searcher).run(searcher.total_samples(_NUM_SAMPLES) or _NUM_SAMPLES)
+        _Conversation(searcher).run(searcher.total_samples(self.num_samples) or self.num_samples)
         has_finished = [searcher.suggest(f"late{number}") == Searcher.FINISHED for number in range(5)]
         assert has_finished == sorted(has_finished), f"nothing but FINISHED may follow FINISHED, got {has_finished}"
 
@@ -108,7 +112,7 @@ class SearcherContract(ABC):
         for result in (*odd, {}, None):
             for ending in ({}, {"error": True}, {"stopped": True}):
                 conversation = _Conversation(self._ready(), odd_result=result, odd_ending=ending)
-                assert len(conversation.run()) > 1, f"a searcher must go on after trials that ended with {result} {ending}"
+                assert len(conversation.run(self.num_samples)) > 1, f"a searcher must go on after trials that ended with {result} {ending}"
 
     def test_repeated_results_never_raise(self) -> None:
         """Live with results that are told again, as after a crash."""
@@ -122,13 +126,15 @@ class SearcherContract(ABC):
     def test_the_state_goes_on_where_it_was(self) -> None:
         """Suggest from ``load_state_dict(state_dict())`` exactly what would have come next; an empty state owes nothing."""
         original = _Conversation(self._ready())
-        original.run(_NUM_SAMPLES // 2)
+        original.run(self.num_samples // 2)
         state = json.dumps(original.searcher.state_dict())
         if state == "{}":
             return
         restored = original.taken_over_by(self._ready())
         restored.searcher.load_state_dict(json.loads(state))
-        assert restored.run() == original.run(), "a restored searcher must suggest what the original suggests"
+        assert restored.run(self.num_samples) == original.run(self.num_samples), (
+            "a restored searcher must suggest what the original suggests"
+        )
 
 
 class _Conversation:
@@ -152,7 +158,7 @@ class _Conversation:
         conversation._num_suggested = self._num_suggested
         return conversation
 
-    def run(self, num_samples: int = _NUM_SAMPLES) -> list[dict[str, Any]]:
+    def run(self, num_samples: int) -> list[dict[str, Any]]:
         """Return what the searcher suggests until it has `num_samples` in all or has finished."""
         suggested: list[dict[str, Any]] = []
         while self._num_suggested < num_samples:

@@ -1,0 +1,243 @@
+"""Ax as a searcher. It is imported in this file alone, when it is used."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final, Literal, final
+
+from .domains import Categorical, Domain
+from .global_chance import own_chance
+from .history import HistorySearch, Observation, Values
+from .numeric import Float, Integer
+
+_OBJECTIVE: Final = "objective"
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_WARNING: Final = 30
+"""The level of warnings in Python's logging."""
+
+
+@final
+class AxSearch(HistorySearch):
+    """Searches with Ax: quasi-random configurations first, then Bayesian optimization by BoTorch.
+
+    A trial that a scheduler or stopper ended counts with its last value. Each suggestion of the model takes seconds. A restore has Ax
+    live through all suggestions and results again, which takes as long as they took.
+
+    Args:
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
+        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
+        parameter_constraints: What configurations have to fulfil, as linear inequalities: ``"x1 + 2*x2 <= 1.5"``. Nested parameters go by
+            their flattened names. Given points are not held to it.
+        outcome_constraints: What results have to fulfil, as inequalities of reported metrics, e.g. ``"size <= 3"``; their names must not be
+            nested.
+        method: ``"fast"`` (the default), ``"quality"`` for a slower, more careful model, or ``"random_search"`` for no model.
+        initialization_budget: How many quasi-random configurations come first; None leaves it to Ax, which goes by the space.
+        seed: Seed of the search; None to take the experiment's.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
+
+    Raises:
+        ImportError: If Ax is not installed.
+        ValueError: If arguments contradict each other.
+
+    Example:
+        >>> from searchers.space import loguniform
+        >>> searcher = AxSearch(metric="loss", mode="min", points_to_evaluate=[{"lr": 0.01}])
+        >>> searcher.set_search_properties(None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0)
+        True
+        >>> searcher.suggest("a")
+        {'lr': 0.01, 'epochs': 5}
+
+    Reference:
+        Olson et al. Ax: A Platform for Adaptive Experimentation. AutoML 2025 (ABCD track).
+        Balandat et al. BoTorch: A Framework for Efficient Monte-Carlo Bayesian Optimization. NeurIPS 2020, arXiv 1910.06403.
+
+    Departures:
+        Ray Tune works with Ax before 1.0. It takes a client of the user's own (``ax_client``), which a restored experiment could not make
+        again, and hands further arguments to Ax unseen; here `method` and `initialization_budget` are taken.
+    """
+
+    extra = library = "ax"
+    searchable: ClassVar[tuple[type[Domain], ...]] = (Categorical, Float, Integer)
+    remedy = "use uniform over the range that matters"
+
+    def __init__(  # noqa: PLR0917  (Ray Tune's signature)
+        self,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        parameter_constraints: Sequence[str] | None = None,
+        outcome_constraints: Sequence[str] | None = None,
+        *,
+        method: Literal["fast", "quality", "random_search"] = "fast",
+        initialization_budget: int | None = None,
+        seed: int | None = None,
+        evaluated_rewards: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        if method not in ("fast", "quality", "random_search"):
+            raise ValueError(f"method must be 'fast', 'quality' or 'random_search', got {method!r}; 'fast' is the default")
+        if initialization_budget is not None and initialization_budget < 1:
+            raise ValueError(f"initialization_budget must be at least 1, got {initialization_budget}; None leaves it to Ax")
+        for constraint in outcome_constraints or ():
+            if "/" in constraint:
+                raise ValueError(f"outcome_constraints must name metrics that are not nested, got {constraint!r}; report the metric flat")
+        self._parameter_constraints = list(parameter_constraints or ())
+        self._outcome_constraints = list(outcome_constraints or ())
+        self._strategy = {"method": method, "initialization_budget": initialization_budget}
+        self._opened: Any = None
+        self._numbers: dict[int, int] = {}
+        self._outcomes: dict[int, dict[str, float]] = {}
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+        """Take over metric, mode, space and seed, and make Ax ready.
+
+        Raises:
+            ValueError: If metric or mode is missing, Ax cannot search a parameter or meet a constraint, or a point does not fit.
+        """
+        if not super().set_search_properties(metric, mode, config, **spec):
+            return False
+        if not self._varied:
+            raise ValueError(
+                f"space must hold a parameter to search for AxSearch, got {list(self._space.space)}; give one at least a range"
+            )
+        with own_chance(self._seed % 2**32), _quiet(self):
+            self._opened = self._client()
+        return True
+
+    @property
+    def keeps_state(self) -> bool:
+        """False: what Ax's models have become of is not put into words."""
+        return False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing, see `keeps_state`."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back nothing, see `keeps_state`."""
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+        """Add to the history how the trial ended, what the outcome constraints ask for included."""
+        if trial_id in self._open:
+            names = {name for constraint in self._outcome_constraints for name in _NAME.findall(constraint)}
+            given = {name: (result or {}).get(name) for name in names}
+            self._outcomes[self._open[trial_id]] = {name: float(value) for name, value in given.items() if isinstance(value, int | float)}
+        super().on_trial_complete(trial_id, result, error, stopped)
+
+    def _client(self) -> Any:
+        """Return a new client that knows the space and the objective, without a trial."""
+        client = self._module(".api.client").Client(random_seed=self._seed % 2**31)
+        client.configure_experiment(
+            parameters=[self._configured(name, domain) for name, domain in self._varied.items()],
+            parameter_constraints=[self._renamed(constraint) for constraint in self._parameter_constraints],
+        )
+        sign = "" if self.mode == "max" else "-"
+        client.configure_optimization(objective=f"{sign}{_OBJECTIVE}", outcome_constraints=self._outcome_constraints or None)
+        client.configure_generation_strategy(
+            **self._strategy, initialization_random_seed=self._seed % 2**31, allow_exceeding_initialization_budget=True
+        )
+        return client
+
+    def _propose(self, seed: int) -> Values | None:
+        with _quiet(self):
+            self._tell()
+            try:
+                ((number, parameters),) = self._opened.get_next_trials(max_trials=1).items()
+            except self._module(".exceptions.core").SearchSpaceExhausted:
+                return None
+        # It will stand in the history next.
+        self._numbers[len(self._history)] = number
+        values = {name: int(parameters[_ax_name(name)]) if isinstance(domain, Categorical) else parameters[_ax_name(name)]
+                  for name, domain in self._varied.items()}  # fmt: skip
+        return {
+            **{name: 0 if isinstance(domain, Categorical) else domain.from_unit(0) for name, domain in self._parameters.items()},
+            **values,
+        }
+
+    def _tell(self) -> None:
+        """Tell Ax what has happened since it was asked last, in the order of the suggestions."""
+        for place, observation in enumerate(self._history):
+            if place not in self._numbers:
+                self._numbers[place] = self._opened.attach_trial(self._ax_values(observation.values))
+            if observation.is_over and self._numbers[place] >= 0:
+                self._finish(place, observation)
+
+    def _finish(self, place: int, observation: Observation) -> None:
+        number, self._numbers[place] = self._numbers[place], -1
+        outcomes = self._outcomes.pop(place, {})
+        num_wanted = len({name for constraint in self._outcome_constraints for name in _NAME.findall(constraint)})
+        if observation.value is None or len(outcomes) < num_wanted:
+            self._opened.mark_trial_failed(number)
+        else:
+            self._opened.complete_trial(number, raw_data={_OBJECTIVE: observation.value, **outcomes})
+
+    @property
+    def _varied(self) -> dict[str, Domain]:
+        """The parameters that have more than one value; Ax takes no others."""
+        return {name: domain for name, domain in self._parameters.items() if _is_open(domain)}
+
+    def _ax_values(self, values: Values) -> dict[str, Any]:
+        return {
+            _ax_name(name): _choice(domain, values[name]) if isinstance(domain, Categorical) else values[name]
+            for name, domain in self._varied.items()
+        }
+
+    def _configured(self, name: str, domain: Domain) -> Any:
+        configs = self._module(".api.configs")
+        match domain:
+            case Float(lower, upper, q, is_log):
+                scaling = "log" if is_log else "linear"
+                step = None if is_log else q
+                return configs.RangeParameterConfig(_ax_name(name), (lower, upper), "float", step_size=step, scaling=scaling)
+            case Integer(lower, upper, q, is_log):
+                scaling = "log" if is_log else "linear"
+                step = None if is_log or q == 1 else q
+                return configs.RangeParameterConfig(_ax_name(name), (lower, upper), "int", step_size=step, scaling=scaling)
+            case Categorical(categories, is_ordered):
+                places = [_choice(domain, place) for place in range(len(categories))]
+                return configs.ChoiceParameterConfig(_ax_name(name), places, "int" if is_ordered else "str", is_ordered=is_ordered)
+        raise AssertionError(f"an unknown domain, {domain!r}, has passed the check")
+
+    def _renamed(self, constraint: str) -> str:
+        """Return a constraint with the names that Ax knows; longer ones first, since one may begin as another one does."""
+        for name in sorted(self._parameters, key=len, reverse=True):
+            constraint = constraint.replace(name, _ax_name(name))
+        return constraint
+
+
+def _ax_name(name: str) -> str:
+    return name.replace("/", "__")  # Ax reads names as expressions
+
+
+def _choice(domain: Categorical, place: int) -> int | str:
+    return place if domain.is_ordered else str(place)
+
+
+def _is_open(domain: Domain) -> bool:
+    match domain:
+        case Categorical(categories):
+            return len(categories) > 1
+        case Integer(lower, upper):
+            return lower < upper
+        case _:
+            return True
+
+
+@contextmanager
+def _quiet(searcher: AxSearch) -> Iterator[None]:
+    """Keep Ax from telling about trials and from warning of itself, and leave its verbosity as it was."""
+    handler = searcher._module(".utils.common.logger").ROOT_STREAM_HANDLER  # noqa: SLF001  (of the class above)
+    level = handler.level
+    handler.setLevel(max(level, _WARNING))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        handler.setLevel(level)

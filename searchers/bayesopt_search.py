@@ -1,0 +1,164 @@
+"""The library bayesian-optimization as a searcher. It is imported in this file alone, when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, ClassVar, Final, final
+
+from .domains import Domain
+from .history import HistorySearch, Observation, Values
+from .numeric import Float, Integer
+from .seeding import generator
+
+DEFAULT_UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
+_KINDS: Final = ("ucb", "ei", "poi")
+_WORDS: Final = ("kind", "kappa", "xi", "kappa_decay", "kappa_decay_delay")
+
+
+@final
+class BayesOptSearch(HistorySearch):
+    """Searches with a Gaussian process, by the library bayesian-optimization, where all parameters are numbers.
+
+    Each parameter is searched on its own scale, logarithmic ones on that, and whole numbers are rounded. A running trial is taken to
+    come out at the mean of the others, a failed one as the worst, so that neither is proposed again at once. A trial that a scheduler
+    or stopper ended counts with its last value.
+
+    Args:
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
+        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
+        utility_kwargs: What makes a configuration worth trying: ``kind`` is ``"ucb"`` (the default), ``"ei"`` or ``"poi"``; ``kappa`` (at
+            least 0, 2.576 by default) weighs the uncertain in ``"ucb"``, ``xi`` (0.0 by default) in the others. ``kappa`` is multiplied
+            by ``kappa_decay`` at each suggestion after the first ``kappa_decay_delay``.
+        random_state: Seed of the search; None to take the experiment's.
+        random_search_steps: How many random configurations come first, given points included.
+        verbose: Accepted for compatibility and not used: nothing is printed.
+        patience: After so many attempts in a row that only found known configurations the search has finished.
+        skip_duplicate: Whether the library is asked again, with another seed, where it proposes a known configuration.
+        analysis: A `ResultGrid` or `ExperimentAnalysis` of an earlier experiment, whose trials the search begins with.
+        repeat_float_precision: Two configurations count as one where all parameters agree to so many digits, as parts of their ranges.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
+
+    Raises:
+        ImportError: If bayesian-optimization is not installed.
+        ValueError: If a value is out of range.
+
+    Example:
+        >>> from searchers.space import loguniform
+        >>> searcher = BayesOptSearch(metric="loss", mode="min", points_to_evaluate=[{"lr": 0.01}])
+        >>> searcher.set_search_properties(None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0)
+        True
+        >>> searcher.suggest("a")
+        {'lr': 0.01, 'epochs': 5}
+
+    Reference:
+        Snoek, Larochelle, Adams. Practical Bayesian Optimization of Machine Learning Algorithms. NIPS 2012, arXiv 1206.2944.
+        Ginsbourger, Le Riche, Carraro. Kriging Is Well-Suited to Parallelize Optimization. 2010, for the values of running trials.
+
+    Departures:
+        Ray Tune needs version 1.4 of the library, searches logarithmic and rounded parameters as if they were neither, takes 42 for a
+        seed where none is given, and answers a duplicate by "not now".
+    """
+
+    extra, library = "bayesopt", "bayes_opt"
+    searchable: ClassVar[tuple[type[Domain], ...]] = (Float, Integer)
+    remedy = "use ranges of numbers only, or another searcher"
+
+    def __init__(  # noqa: PLR0917  (Ray Tune's signature)
+        self,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        utility_kwargs: Mapping[str, Any] | None = None,
+        random_state: int | None = None,
+        random_search_steps: int = 10,
+        verbose: int = 0,
+        patience: int = 5,
+        skip_duplicate: bool = True,
+        analysis: Any = None,
+        repeat_float_precision: int = 5,
+        *,
+        evaluated_rewards: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, random_state)
+        for name, value in (("random_search_steps", random_search_steps), ("patience", patience)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}; the search cannot begin or go on without")
+        self._utility = _checked_utility({**DEFAULT_UTILITY, **(utility_kwargs or {})})
+        self._num_random = random_search_steps
+        self._patience = patience
+        self._skips_duplicates = skip_duplicate
+        self._precision = repeat_float_precision
+        self._analysis = analysis
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+        """Take over metric, mode, space and seed, and what the earlier experiment found."""
+        is_taken = super().set_search_properties(metric, mode, config, **spec)
+        if is_taken and self._analysis is not None:
+            self.add_evaluated_trials(self._analysis, str(self.metric))
+        return is_taken
+
+    def _propose(self, seed: int) -> Values | None:
+        known = {self._place(observation.values) for observation in self._history} if self._skips_duplicates else set()
+        for attempt in range(self._patience):
+            values = self._rounded(self._proposed(int(generator(seed, attempt).integers(2**32))))
+            if self._place(values) not in known:
+                return values
+        return None
+
+    def _proposed(self, seed: int) -> Values:
+        """Return a random configuration while there are few, else the one of the greatest utility."""
+        parameters = self._parameters
+        finished = [observation.value for observation in self._history if observation.value is not None]
+        if len(self._history) < self._num_random or not finished:
+            rng = generator(seed, 0)
+            return {name: domain.sample(rng) for name, domain in parameters.items()}
+        optimizer = self._module().BayesianOptimization(
+            f=None,
+            pbounds=dict.fromkeys(parameters, (0.0, 1.0)),
+            acquisition_function=self._acquisition(),
+            random_state=seed,
+            verbose=0,
+            allow_duplicate_points=True,
+        )
+        targets = [self._sign * value for value in finished]
+        worst, mean = min(targets), fmean(targets)
+        for observation in self._history:
+            optimizer.register(self._units(observation.values), self._target(observation, worst, mean))
+        return {name: parameters[name].from_unit(float(unit)) for name, unit in optimizer.suggest().items()}
+
+    def _target(self, observation: Observation, worst: float, mean: float) -> float:
+        if observation.value is not None:
+            return self._sign * observation.value
+        return worst if observation.is_over else mean
+
+    def _acquisition(self) -> Any:
+        kinds, utility = self._module(".acquisition"), self._utility
+        if utility["kind"] == "ei":
+            return kinds.ExpectedImprovement(xi=utility["xi"])
+        if utility["kind"] == "poi":
+            return kinds.ProbabilityOfImprovement(xi=utility["xi"])
+        num_decays = max(len(self._history) - max(self._num_random, utility.get("kappa_decay_delay", 0)), 0)
+        return kinds.UpperConfidenceBound(kappa=utility["kappa"] * utility.get("kappa_decay", 1.0) ** num_decays)
+
+    def _units(self, values: Values) -> dict[str, float]:
+        return {name: domain.to_unit(values[name]) for name, domain in self._parameters.items()}
+
+    def _place(self, values: Values) -> tuple[float, ...]:
+        return tuple(round(unit, self._precision) for unit in self._units(values).values())
+
+
+def _checked_utility(utility: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in utility:
+        if name not in _WORDS:
+            raise ValueError(f"utility_kwargs must hold nothing but {', '.join(_WORDS)}, got {name!r}; leave it out")
+    if utility["kind"] not in _KINDS:
+        raise ValueError(f"utility_kwargs['kind'] must be one of {_KINDS}, got {utility['kind']!r}; 'ucb' is the default")
+    if not utility["kappa"] >= 0:
+        raise ValueError(f"utility_kwargs['kappa'] must be at least 0, got {utility['kappa']!r}; 0 tries what is best by expectation")
+    if not 0 < utility.get("kappa_decay", 1.0) <= 1:
+        raise ValueError(f"utility_kwargs['kappa_decay'] must be above 0, and 1 at most, got {utility['kappa_decay']!r}; 1 is no decay")
+    return utility

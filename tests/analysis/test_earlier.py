@@ -1,0 +1,173 @@
+"""Points for a search from the directories of earlier experiments, this engine's and Ray Tune's."""
+
+import json
+import math
+import pickle
+
+import pytest
+
+import tuner as tune
+from searchers import OptunaSearch
+from tuner import RunConfig, TuneConfig, Tuner, points_from
+
+SPACE = {
+    "lr": tune.loguniform(1e-4, 1.0),
+    "model": {"size": tune.choice([(8, 8), (16, 16)]), "depth": tune.randint(1, 5)},
+    "twice": tune.sample_from(lambda config: 2 * config["lr"]),
+    "epochs": 3,
+}
+
+
+def train(config):
+    for step in range(1, config["epochs"] + 1):
+        tune.report({"eval": {"loss": config["lr"] * config["model"]["depth"] + 1 / step}})
+
+
+def run(tmp_path, name, space=SPACE, **settings):
+    tuned = TuneConfig(**({"metric": "eval/loss", "mode": "min", "num_samples": 6, "seed": 0} | settings))
+    return Tuner(
+        train, param_space=space, tune_config=tuned, run_config=RunConfig(name=name, storage_path=tmp_path, verbose=0, executor="inline")
+    ).fit()
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("ours"), "first")
+
+
+class Trap:
+    def __reduce__(self):
+        return exit, (3,)
+
+
+@pytest.fixture
+def rays(tmp_path):
+    """Return a directory as Ray Tune leaves it: rows with the configuration, NaN as a bare word, pickles beside the texts."""
+    path = tmp_path / "train_2026-11-21"
+    for number, (lr, losses) in enumerate([(0.3, [0.9, 0.8]), (0.01, [0.7, 0.2]), (0.1, [0.5, math.nan]), (0.2, [0.4, 0.4])]):
+        trial = path / f"train_057b3_{number:05d}_{number}_lr={lr:.4f}_2026-11-21_05-33-04"
+        trial.mkdir(parents=True)
+        config = {"lr": lr, "model": {"size": [8, 8], "depth": number + 1}, "epochs": 9}
+        rows = [{"eval": {"loss": loss}, "training_iteration": step, "trial_id": f"057b3_{number:05d}", "config": config}
+                for step, loss in enumerate(losses, start=1)]  # fmt: skip
+        (trial / "params.json").write_text(json.dumps(config, indent=2, sort_keys=True))
+        (trial / "params.pkl").write_bytes(pickle.dumps(Trap()))
+        (trial / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (trial / "progress.csv").write_text("eval/loss,training_iteration\n" + "".join(f"{loss},1\n" for loss in losses))
+    never_started = path / "train_057b3_00009_9_lr=0.5000_2026-11-21_05-33-04"
+    never_started.mkdir()
+    (never_started / "params.json").write_text('{"lr": 0.5}')
+    for name in ("tuner.pkl", "experiment_state-2026-11-21_05-33-04.json", "basic-variant-state-2026-11-21_05-33-04.json"):
+        (path / name).write_bytes(pickle.dumps(Trap()))
+    return path
+
+
+def test_the_best_trials_of_ours_come_first_in_the_metric_that_was_declared(ours):
+    ranked = sorted(ours, key=lambda result: result.metrics["eval"]["loss"])
+    points, rewards = points_from(ours.experiment_path, num_points=3, space=SPACE, with_rewards=True)
+    assert rewards == [result.metrics["eval"]["loss"] for result in ranked[:3]]
+    assert points == [
+        {"lr": result.config["lr"], "model/size": result.config["model"]["size"], "model/depth": result.config["model"]["depth"]}
+        for result in ranked[:3]
+    ]
+
+
+def test_without_a_space_configurations_are_whole_and_as_they_were_written(ours):
+    (best,) = points_from(ours.experiment_path, num_points=1)
+    config = ours.get_best_result().config
+    assert best == {**config, "model": {**config["model"], "size": list(config["model"]["size"])}}
+
+
+def test_ray_tunes_directories_are_read_and_nothing_is_unpickled(rays):
+    points, rewards = points_from(rays, "eval/loss", "min", space=SPACE, with_rewards=True)
+    assert rewards == [0.2, 0.4, 0.8]
+    assert points[0] == {"lr": 0.01, "model/size": (8, 8), "model/depth": 2}
+
+
+def test_a_table_stands_in_for_missing_rows(rays):
+    for path in rays.glob("*/result.json"):
+        path.unlink()
+    assert points_from(rays, "eval/loss", "min", with_rewards=True)[1] == [0.2, 0.4, 0.8]
+
+
+def test_the_largest_values_come_first_where_larger_is_better(rays):
+    assert [point["lr"] for point in points_from(rays, "eval/loss", "max")] == [0.3, 0.2, 0.01]
+
+
+def test_points_outside_the_space_are_left_out_with_a_warning_that_names_them(rays):
+    space = {**SPACE, "lr": tune.loguniform(0.05, 1.0)}
+    with pytest.warns(RuntimeWarning, match=r"^trials that do not fit .*: 'train_057b3_00001_.*' \('lr' must lie in .*, got 0.01\)$"):
+        points = points_from(rays, "eval/loss", "min", space=space)
+    assert [point["lr"] for point in points] == [0.2, 0.3]
+
+
+def test_new_parameters_are_left_open_unless_rewards_are_asked_for(rays):
+    space = {"lr": tune.uniform(0, 1), "new": tune.uniform(0, 1), "other": tune.grid_search([1, 2])}
+    assert points_from(rays, "eval/loss", "min", num_points=1, space=space) == [{"lr": 0.01}]
+    with pytest.warns(RuntimeWarning, match="'new' must be there, got nothing"):
+        assert points_from(rays, "eval/loss", "min", space=space, with_rewards=True) == ([], [])
+
+
+def test_of_many_points_outside_the_space_the_best_ones_are_named(rays):
+    for number in range(12):
+        trial = rays / f"more_{number:02d}"
+        trial.mkdir()
+        (trial / "result.json").write_text(json.dumps({"eval": {"loss": 5 + number}, "config": {"lr": 7}}) + "\n")
+    with pytest.warns(RuntimeWarning, match=r": 'more_00' .*; 'more_09' \('lr' must lie in .*, got 7\); and 2 more$"):
+        assert len(points_from(rays, "eval/loss", "min", space={"lr": tune.uniform(0, 1)}, num_points=20)) == 3
+
+
+def test_equal_configurations_come_once_with_the_best_value(rays):
+    space = {"model": {"size": tune.choice([(8, 8)])}}
+    assert points_from(rays, "eval/loss", "min", space=space, with_rewards=True) == ([{"model/size": (8, 8)}], [0.2])
+
+
+def test_the_number_of_a_repeat_is_no_part_of_a_point(rays):
+    for path in rays.glob("*/params.json"):
+        path.write_text('{"lr": 0.1, "__trial_index__": 2}')
+    assert points_from(rays, "eval/loss", "min") == [{"lr": 0.1}]
+
+
+def test_objects_that_were_written_as_text_do_not_fit(rays):
+    for path in rays.glob("*/params.json"):
+        path.write_text('{"f": "<built-in function abs>"}')
+    with pytest.warns(RuntimeWarning, match="'f' must lie in "):
+        assert points_from(rays, "eval/loss", "min", space={"f": tune.choice([abs, len])}) == []
+
+
+def test_a_damaged_trial_is_left_out_with_a_warning(rays):
+    next(rays.glob("train_057b3_00001*/params.json")).write_text("{")
+    with pytest.warns(RuntimeWarning, match="trial 'train_057b3_00001_.*' cannot be read and is left out"):
+        assert len(points_from(rays, "eval/loss", "min")) == 2
+
+
+def test_what_cannot_be_answered_is_refused(rays, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"path must be the directory of an experiment, got .*; it holds no directory of a trial"):
+        points_from(tmp_path / "nowhere", "loss", "min")
+    with pytest.raises(ValueError, match=r"got 'loss'; did you mean 'eval/loss'\?"):
+        points_from(rays, "loss", "min")
+    with pytest.raises(ValueError, match="metric must be given where the directory names none"):
+        points_from(rays, mode="min")
+    with pytest.raises(ValueError, match="mode must be 'min' or 'max', got None"):
+        points_from(rays, "eval/loss")
+    with pytest.raises(ValueError, match="num_points must be a whole number of at least 1, got 0"):
+        points_from(rays, "eval/loss", "min", num_points=0)
+
+
+def test_a_metric_that_is_never_finite_is_refused(tmp_path):
+    (tmp_path / "t0").mkdir()
+    (tmp_path / "t0" / "result.json").write_text('{"loss": NaN, "config": {}}\n')
+    with pytest.raises(
+        ValueError, match="metric must have a finite value in one trial at least, got 'loss', which has none; choose another"
+    ):
+        points_from(tmp_path, "loss", "min")
+
+
+def test_a_second_experiment_begins_where_the_first_has_ended(ours, tmp_path):
+    space = {name: word for name, word in SPACE.items() if name != "twice"} | {"epochs": 4}
+    points, rewards = points_from(ours.experiment_path, space=space, with_rewards=True)
+    told = OptunaSearch(points_to_evaluate=points, evaluated_rewards=rewards)
+    run(tmp_path, "told", space, search_alg=told, num_samples=2)
+    assert [trial.value for trial in told.study.get_trials()[: len(rewards)]] == rewards
+    again = run(tmp_path, "again", space, search_alg=OptunaSearch(points_to_evaluate=points[:2]), num_samples=3)
+    assert [result.config["lr"] for result in again][:2] == [point["lr"] for point in points[:2]]

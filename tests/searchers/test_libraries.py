@@ -1,0 +1,299 @@
+"""What holds for each searcher that asks a library with all that was tried so far; how well they find their way is told at the end."""
+
+import json
+import math
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from searchers import AxSearch, BayesOptSearch, HyperOptSearch
+from searchers.space import choice, grid_search, lograndint, loguniform, quniform, randint, randn, sample_from, uniform
+
+NUMBERS = {"x": uniform(-3, 3), "deep": {"lr": loguniform(1e-4, 1), "n": randint(1, 9)}, "q": quniform(0, 1, 0.25), "fixed": 7}
+MIXED = NUMBERS | {
+    "kind": choice([abs, "a", None]),
+    "one": choice(["only"]),
+    "order": choice([16, 32], ordered=True),
+    "l": lograndint(1, 9),
+}
+MAKERS = {
+    "hyperopt": (lambda **given: HyperOptSearch(**({"n_initial_points": 4} | given)), MIXED),
+    "bayesopt": (lambda **given: BayesOptSearch(**({"random_search_steps": 4} | given)), NUMBERS),
+    "ax": (lambda **given: AxSearch(**({"method": "random_search"} | given)), MIXED),
+}
+
+
+@pytest.fixture(params=MAKERS)
+def library(request):
+    return request.param
+
+
+@pytest.fixture
+def make(library):
+    """Return a function that makes a searcher which knows the space, and takes arguments of its own."""
+
+    def made(space=None, *, seed=0, mode="min", **given):
+        searcher = MAKERS[library][0](**given)
+        assert searcher.set_search_properties("loss", mode, space or MAKERS[library][1], seed=seed, num_samples=9)
+        return searcher
+
+    return made
+
+
+def loss(config):
+    return config["x"] ** 2 + abs(math.log10(config["deep"]["lr"]) + 2) + (config["deep"]["n"] - 4) ** 2 / 10
+
+
+def play(searcher, num=8, first=0):
+    configs = []
+    for number in range(first, first + num):
+        configs.append(searcher.suggest(str(number)))
+        searcher.on_trial_complete(str(number), {"loss": loss(configs[-1])})
+    return configs
+
+
+def global_states():
+    return random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()  # noqa: NPY002  (the global one is meant)
+
+
+def test_global_chance_neither_matters_nor_is_disturbed(make):
+    before = global_states()
+    first = play(make(seed=3))
+    assert global_states() == before
+    random.seed(1)  # noqa: TID251  (likewise)
+    np.random.seed(1)  # noqa: NPY002  (likewise)
+    torch.manual_seed(1)
+    assert play(make(seed=3)) == first
+    assert play(make(seed=4)) != first
+
+
+def test_points_to_evaluate_come_first(make):
+    points = [{"x": 1.5, "deep/lr": 0.01, "q": 0.25}, {"deep": {"n": 2}}]
+    first, second = play(make(points_to_evaluate=points), 2)
+    assert (first["x"], first["deep"]["lr"], first["q"], second["deep"]["n"]) == (1.5, 0.01, 0.25, 2)
+
+
+def test_a_point_outside_the_space_is_refused(make):
+    with pytest.raises(ValueError, match=r"'x' must lie in Float\(lower=-3.0, .*, got 4; widen the space"):
+        make(points_to_evaluate=[{"x": 4}])
+
+
+WHOLE = {"x": 1.5, "deep": {"lr": 0.01, "n": 2}, "q": 0.25}
+
+
+def whole(library):
+    return WHOLE | ({"kind": abs, "one": "only", "order": 32, "l": 3} if MAKERS[library][1] is MIXED else {})
+
+
+def test_points_with_rewards_are_not_run(make, library):
+    searcher = make(points_to_evaluate=[whole(library)], evaluated_rewards=[0.5])
+    assert play(searcher, 1)[0]["x"] != 1.5
+    assert searcher._history[0].value == 0.5
+
+
+def test_rewards_have_to_fit_the_points(make, library):
+    with pytest.raises(ValueError, match="evaluated_rewards must hold one value per point, got 1 for 2; add what is missing"):
+        make(points_to_evaluate=[{}, {}], evaluated_rewards=[0.5])
+    with pytest.raises(ValueError, match=r"points with a value must be complete, got none of \['deep/lr', .*\]; add their values"):
+        make(points_to_evaluate=[{"x": 1}], evaluated_rewards=[0.5])
+    with pytest.raises(ValueError, match="values of evaluated points must be finite numbers, got nan; leave out points without a result"):
+        make(points_to_evaluate=[whole(library)], evaluated_rewards=[math.nan])
+
+
+def test_metric_and_mode_have_to_be_known(library):
+    with pytest.raises(ValueError, match=r"metric must be the name of one metric for \w+, got None; set TuneConfig\(metric=...\)"):
+        MAKERS[library][0]().set_search_properties(None, "min", NUMBERS)
+    with pytest.raises(ValueError, match=r"mode must be one of .* for \w+, got None; set TuneConfig\(mode=...\)"):
+        MAKERS[library][0]().set_search_properties("loss", None, NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (grid_search([1, 2]), "'x' must not be a grid for .*; use choice, or leave the searcher out for a grid"),
+        (sample_from(lambda: 3), "'x' must not depend on others for .*; compute the value in the training code"),
+    ],
+)
+def test_words_that_no_library_knows_are_refused(make, word, message):
+    with pytest.raises(ValueError, match=message):
+        make({"x": word})
+
+
+def test_a_space_of_its_own_goes_with_constants(library):
+    searcher = MAKERS[library][0](space={"x": uniform(0, 1)}, metric="loss", mode="min")
+    assert not searcher.set_search_properties(None, None, {"y": uniform(0, 1)})
+    assert searcher.set_search_properties(None, None, {"epochs": 5}, seed=0)
+    config = searcher.suggest("a")
+    assert (sorted(config), config["epochs"]) == (["epochs", "x"], 5)
+
+
+def test_a_searcher_that_knows_no_space_says_so(library):
+    with pytest.raises(RuntimeError, match="metric, mode and space must be known before the first suggestion"):
+        MAKERS[library][0]().suggest("a")
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, "0.1", 10**400, True])
+def test_what_is_no_finite_number_counts_as_a_failure(make, value):
+    searcher = make()
+    searcher.suggest("a")
+    searcher.on_trial_complete("a", {"loss": value})
+    searcher.on_trial_complete("unknown", {"loss": 1})
+    assert (searcher._history[0].value, searcher._history[0].is_over) == (None, True)
+    assert isinstance(searcher.suggest("b"), dict)
+
+
+def test_trials_that_were_stopped_count_with_their_last_value(make):
+    searcher = make()
+    searcher.suggest("a")
+    searcher.on_trial_complete("a", {"loss": 0.5}, stopped=True)
+    assert searcher._history[0].value == 0.5
+
+
+def test_a_missing_library_is_told_with_its_extra(library, monkeypatch):
+    maker = MAKERS[library][0]
+    for name in [name for name in sys.modules if name.split(".")[0] == maker().library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+    with pytest.raises(ImportError, match=rf'Search needs \w+, which is not installed; pip install "tuner-hpo\[{library}\]"'):
+        maker()
+
+
+class Absent:
+    """An environment in which the libraries are not installed."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name in ("ax", "bayes_opt", "hyperopt"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_a_state_holds_the_whole_history(make, library):
+    first, second = make(), make()
+    play(first, 6)
+    first.suggest("open")
+    state = json.loads(json.dumps(first.state_dict()))
+    if library == "ax":
+        assert (state, first.keeps_state) == ({}, False)
+        return
+    second.load_state_dict(state)
+    for searcher in (first, second):
+        searcher.on_trial_complete("open", {"loss": 1.0})
+    assert play(second, 3, 6) == play(first, 3, 6)
+
+
+def test_hyperopt_takes_normal_distributions_and_the_others_do_not(make, library):
+    if library == "hyperopt":
+        assert isinstance(make({"x": randn(0, 1)}).suggest("a")["x"], float)
+    else:
+        with pytest.raises(ValueError, match=r"'x' must be searchable for .*, got Normal"):
+            make({"x": randn(0, 1)})
+
+
+def test_bayesopt_refuses_what_is_no_number():
+    with pytest.raises(
+        ValueError, match=r"'kind' must be searchable for BayesOptSearch, .*; use ranges of numbers only, or another searcher"
+    ):
+        BayesOptSearch().set_search_properties("loss", "min", MIXED)
+
+
+@pytest.mark.parametrize("kind", ["ucb", "ei", "poi"])
+def test_bayesopt_finds_better_than_by_chance_for_each_utility(kind):
+    searcher = BayesOptSearch(utility_kwargs={"kind": kind, "kappa_decay": 0.9, "kappa_decay_delay": 3}, random_search_steps=5)
+    searcher.set_search_properties("loss", "max", {"x": uniform(-3, 3), "y": uniform(-3, 3)}, seed=1)
+    values = []
+    for number in range(14):
+        config = searcher.suggest(str(number))
+        values.append(-((config["x"] - 1) ** 2) - (config["y"] + 2) ** 2)
+        searcher.on_trial_complete(str(number), {"loss": values[-1]})
+    assert max(values) > max(*values[:5], -0.5)
+
+
+def test_bayesopt_finishes_when_it_only_finds_what_is_known():
+    searcher = BayesOptSearch(random_search_steps=2)
+    searcher.set_search_properties("loss", "min", {"n": randint(0, 3)}, seed=0)
+    seen = []
+    while isinstance(config := searcher.suggest(str(len(seen))), dict):
+        seen.append(config["n"])
+        searcher.on_trial_complete(str(len(seen) - 1), {"loss": config["n"]})
+    assert config == "FINISHED"
+    assert len(seen) == len(set(seen)) <= 3
+
+
+def test_bayesopt_runs_duplicates_where_they_are_wanted():
+    searcher = BayesOptSearch(random_search_steps=2, skip_duplicate=False)
+    searcher.set_search_properties("loss", "min", {"n": randint(0, 3)}, seed=0)
+    for number in range(5):
+        searcher.suggest(str(number))
+        searcher.on_trial_complete(str(number), {"loss": 1})
+    assert len(searcher._history) == 5
+
+
+def test_bayesopt_begins_with_an_earlier_analysis():
+    class Trial:
+        config, last_result, status = {"x": 0.5}, {"loss": 0.25}, "TERMINATED"
+
+    searcher = BayesOptSearch(analysis=[Trial])
+    searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
+    assert [(each.values, each.value) for each in searcher._history] == [({"x": 0.5}, 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("make_one", "message"),
+    [
+        (lambda: BayesOptSearch(utility_kwargs={"kind": "x"}), r"utility_kwargs\['kind'\] must be one of"),
+        (
+            lambda: BayesOptSearch(utility_kwargs={"kapa": 1}),
+            "utility_kwargs must hold nothing but kind, kappa, .*, got 'kapa'; leave it out",
+        ),
+        (lambda: BayesOptSearch(utility_kwargs={"kappa": -1}), r"utility_kwargs\['kappa'\] must be at least 0, got -1"),
+        (
+            lambda: BayesOptSearch(utility_kwargs={"kappa_decay": 2}),
+            r"utility_kwargs\['kappa_decay'\] must be above 0, and 1 at most, got 2",
+        ),
+        (lambda: BayesOptSearch(patience=0), "patience must be at least 1, got 0"),
+        (lambda: HyperOptSearch(n_initial_points=0), "n_initial_points must be at least 1, got 0"),
+        (lambda: HyperOptSearch(gamma=1), "gamma must lie between 0 and 1, got 1"),
+        (lambda: AxSearch(method="slow"), "method must be 'fast', 'quality' or 'random_search', got 'slow'"),
+        (lambda: AxSearch(initialization_budget=0), "initialization_budget must be at least 1, got 0"),
+        (lambda: AxSearch(outcome_constraints=["a/b <= 3"]), "outcome_constraints must name metrics that are not nested, got 'a/b <= 3'"),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(make_one, message):
+    with pytest.raises(ValueError, match=message):
+        make_one()
+
+
+def test_hyperopt_finds_better_than_by_chance():
+    searcher = HyperOptSearch(n_initial_points=10)
+    searcher.set_search_properties("loss", "min", MIXED, seed=0)
+    losses = [loss(config) for config in play(searcher, 40)]
+    assert min(losses[10:]) < min(losses[:10])
+    assert np.median(losses[20:]) < np.median(losses[:10])
+
+
+def test_hyperopt_takes_a_running_trial_for_a_bad_one():
+    searcher = HyperOptSearch(n_initial_points=1)
+    searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
+    assert len({searcher.suggest(str(number))["x"] for number in range(10)}) == 10
+
+
+def test_ax_needs_something_to_search():
+    with pytest.raises(ValueError, match=r"space must hold a parameter to search for AxSearch, got \['x'\]; give one at least a range"):
+        AxSearch().set_search_properties("loss", "min", {"x": choice([1])})
+
+
+def test_ax_asks_its_model_and_keeps_to_constraints():
+    searcher = AxSearch(initialization_budget=3, parameter_constraints=["x + deep/y <= 0"], outcome_constraints=["size <= 3"])
+    searcher.set_search_properties("loss", "min", {"x": uniform(-3, 3), "deep": {"y": uniform(-3, 3)}}, seed=0)
+    for number in range(5):
+        config = searcher.suggest(str(number))
+        assert config["x"] + config["deep"]["y"] <= 1e-6
+        value = (config["x"] + 1) ** 2 + (config["deep"]["y"] + 1) ** 2
+        searcher.on_trial_complete(str(number), {"loss": value, **({} if number == 1 else {"size": 2})})
+    statuses = [trial.status.name for trial in searcher._opened._experiment.trials.values()]
+    assert statuses[:2] == ["COMPLETED", "FAILED"]
+    generators = {trial.generator_run.generator_run_type or trial.generator_run._generator_key
+                  for trial in searcher._opened._experiment.trials.values()}  # fmt: skip
+    assert len(generators) >= 2

@@ -1,0 +1,216 @@
+"""What earlier experiments found, for a search that is to begin there."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from searchers.repeater import TRIAL_INDEX
+from searchers.space import Categorical, SearchSpace, flat_name
+from tuner.errors import StorageError
+from tuner.storage import strict_json
+from tuner.storage.layout import DECLARATION, PARAMS, RESULTS
+
+from .frames import flat_metrics, value_at
+from .ranking import Mode, check_mode, is_number, rank, unknown_metric
+from .trial_files import TrialFiles, read_trial_files
+
+Point = dict[str, Any]
+
+_MAX_LISTED = 10
+
+
+@overload
+def points_from(
+    path: str | os.PathLike[str],
+    metric: str | None = None,
+    mode: Mode | None = None,
+    *,
+    num_points: int = 10,
+    space: Mapping[str, Any] | None = None,
+    with_rewards: Literal[False] = False,
+) -> list[Point]: ...
+@overload
+def points_from(
+    path: str | os.PathLike[str],
+    metric: str | None = None,
+    mode: Mode | None = None,
+    *,
+    num_points: int = 10,
+    space: Mapping[str, Any] | None = None,
+    with_rewards: Literal[True],
+) -> tuple[list[Point], list[float]]: ...
+def points_from(
+    path: str | os.PathLike[str],
+    metric: str | None = None,
+    mode: Mode | None = None,
+    *,
+    num_points: int = 10,
+    space: Mapping[str, Any] | None = None,
+    with_rewards: bool = False,
+) -> list[Point] | tuple[list[Point], list[float]]:
+    r"""Return the configurations of an earlier experiment's best trials, for a searcher's ``points_to_evaluate``.
+
+    Reads the files that each trial leaves for people (``params.json``, ``result.json``, ``progress.csv``), of this engine's experiments
+    and of Ray Tune's alike. Nothing is unpickled and no training code is needed; the experiment may still be running.
+
+    Args:
+        path: The experiment's directory.
+        metric: Name of the metric, ``"a/b"`` for a nested one, whose last reported number counts; None for the experiment's own, where
+            its directory tells.
+        mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for the experiment's own.
+        num_points: How many configurations at most; of equal ones the best trial counts.
+        space: The search space of the experiment to come. Points then hold its searched parameters only, under flattened names; what
+            `sample_from` computes is left out, to be computed anew. Points with a value that lies outside the space are left out as a
+            whole, with a warning that names their trials. None returns whole configurations as they were written down: objects as text,
+            tuples as lists.
+        with_rewards: Whether to return the metric's values as well, for a searcher's ``evaluated_rewards``. Points that lack a searched
+            parameter are left out then.
+
+    Returns:
+        The configurations, the best first; with rewards a pair of two lists.
+
+    Raises:
+        FileNotFoundError: If there is no directory, or no trial in it.
+        ValueError: If no trial reported the metric as a finite number, or metric or mode are unknown.
+
+    Example:
+        >>> import tuner as tune
+        >>> trial = getfixture("tmp_path") / "train_0a1b2_00000_0_lr=0.1000_2026-11-21_05-33-04"
+        >>> trial.mkdir()
+        >>> _ = (trial / "params.json").write_text('{"lr": 0.1, "epochs": 5}')
+        >>> _ = (trial / "progress.csv").write_text("loss,training_iteration\n0.7,1\n0.5,2\n")
+        >>> tune.points_from(trial.parent, "loss", "min", space={"lr": tune.uniform(0, 1), "epochs": 9}, with_rewards=True)
+        ([{'lr': 0.1}], [0.5])
+
+    Departures:
+        Ray Tune's BayesOptSearch alone takes an earlier analysis.
+    """
+    if isinstance(num_points, bool) or not isinstance(num_points, int) or num_points < 1:
+        raise ValueError(f"num_points must be a whole number of at least 1, got {num_points!r}; it limits how many points are returned")
+    directory = Path(path).expanduser()
+    declared = _declared(directory)
+    name, direction = metric or declared.get("metric"), check_mode(mode or declared.get("mode"))
+    if not isinstance(name, str):
+        raise ValueError(f"metric must be given where the directory names none, got {name!r}; pass metric=...")  # noqa: TRY004  (it lacks)
+    found = sorted(_found(directory, name), key=lambda each: rank(each.value, direction), reverse=True)
+    chosen, misfits = _chosen(found, None if space is None else SearchSpace(space), num_points, is_whole=with_rewards)
+    if misfits:
+        warnings.warn(f"trials that do not fit the space are left out: {_listed(misfits)}", RuntimeWarning, stacklevel=2)
+    points = [point for point, _ in chosen]
+    return (points, [value for _, value in chosen]) if with_rewards else points
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A trial that reported the metric: where it lies, what it ran and what it came to."""
+
+    directory: str
+    config: Mapping[str, Any]
+    value: float
+
+
+def _found(directory: Path, metric: str) -> Iterator[_Found]:
+    """Yield the trials that reported a finite number, in the order of their names."""
+    trials = list(_trials(directory))
+    if not trials:
+        raise FileNotFoundError(f"path must be the directory of an experiment, got {str(directory)!r}; it holds no directory of a trial")
+    values = [_last(trial.rows, metric) for trial in trials]
+    if all(value is None for value in values):
+        known = {name for trial in trials for row in trial.rows for name, value in flat_metrics(row).items() if is_number(value)}
+        if metric in known:
+            raise ValueError(f"metric must have a finite value in one trial at least, got {metric!r}, which has none; choose another")
+        raise unknown_metric(metric, known, "a trial")
+    for trial, value in zip(trials, values, strict=True):
+        if value is not None:
+            yield _Found(trial.path.name, {key: item for key, item in trial.config.items() if key != TRIAL_INDEX}, value)
+
+
+def _trials(directory: Path) -> Iterator[TrialFiles]:
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        if (path / PARAMS).is_file() or (path / RESULTS).is_file():
+            try:
+                yield read_trial_files(path)
+            except StorageError as error:
+                warnings.warn(f"trial {path.name!r} cannot be read and is left out: {error}", RuntimeWarning, stacklevel=2)
+
+
+def _last(rows: Iterable[Mapping[str, Any]], metric: str) -> float | None:
+    """Return the last number that was reported, None where it is not finite."""
+    numbers = [value for row in rows if is_number(value := value_at(row, metric))]
+    return float(numbers[-1]) if numbers and math.isfinite(numbers[-1]) else None
+
+
+def _declared(directory: Path) -> Mapping[str, Any]:
+    """Return what the directory says about its experiment, nothing where it is not one of this engine's."""
+    try:
+        declared = strict_json.loads((directory / DECLARATION).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return declared if isinstance(declared, dict) else {}
+
+
+def _chosen(
+    found: Iterable[_Found], space: SearchSpace | None, num_points: int, *, is_whole: bool
+) -> tuple[list[tuple[Point, float]], list[str]]:
+    """Return the first points that fit, each once and with its value, and what is to be said of trials before them that do not."""
+    chosen: dict[str, tuple[Point, float]] = {}
+    misfits: list[str] = []
+    for each in found:
+        try:
+            point = dict(each.config) if space is None else _fitted(each.config, space, is_whole=is_whole)
+        except ValueError as misfit:
+            misfits.append(f"{each.directory!r} ({misfit})")
+            continue
+        chosen.setdefault(json.dumps(point, sort_keys=True, default=repr), (point, each.value))
+        if len(chosen) == num_points:
+            break
+    return list(chosen.values()), misfits
+
+
+def _listed(misfits: list[str]) -> str:
+    more = f"; and {len(misfits) - _MAX_LISTED} more" if len(misfits) > _MAX_LISTED else ""
+    return "; ".join(misfits[:_MAX_LISTED]) + more
+
+
+def _fitted(config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool) -> Point:
+    searched = {**space.domains, **{path: Categorical(tuple(values)) for path, values in space.grid_axes.items()}}
+    point: Point = {}
+    for path, domain in searched.items():
+        name = flat_name(path)
+        try:
+            value = reduce(getitem, path, config)  # type: ignore[arg-type]  # steps are of the kind that the nodes take
+        except (LookupError, TypeError):
+            if is_whole:
+                raise ValueError(f"{name!r} must be there, got nothing") from None
+            continue
+        value = _same_category(domain, value) if isinstance(domain, Categorical) else value
+        if not domain.contains(value):
+            raise ValueError(f"{name!r} must lie in {domain!r}, got {value!r}")
+        point[name] = domain.cast(value)
+    return point
+
+
+def _same_category(domain: Categorical, value: Any) -> Any:
+    """Return the category that would be written down like this value, or the value."""
+    return next((category for category in domain.categories if _as_written(category) == value), value)
+
+
+def _as_written(value: Any) -> Any:
+    match value:
+        case tuple() | list():
+            return [_as_written(item) for item in value]
+        case dict():
+            return {key: _as_written(item) for key, item in value.items()}
+        case bool() | int() | float() | str() | None:
+            return value
+        case _:
+            return object()  # equals nothing that is written
