@@ -73,6 +73,10 @@ class ConcurrencyLimiter(Searcher):
         """Pass the result on."""
         self.searcher.on_trial_result(trial_id, result)
 
+    def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
+        """Pass it on; a paused trial is still unfinished."""
+        self.searcher.on_trial_pause(trial_id, result)
+
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Pass the end on: at once, or with the rest of the batch."""
         if trial_id not in self._open:

@@ -366,7 +366,8 @@ def test_what_optuna_cannot_search_is_refused_with_the_space(word, message):
     ("metric", "mode", "message"),
     [
         (None, "min", r"metric must be the name of one metric for OptunaSearch, got None; set TuneConfig\(metric"),
-        (["loss", "size"], "min", "metric must be the name of one metric"),
+        (["loss", "size"], "min", "metric and mode must name as many different metrics as directions, got"),
+        ([], "min", "metric must be the name of one metric"),
         ("loss", None, r"mode must be one of .* for OptunaSearch, got None; set TuneConfig\(mode"),
         ("loss", "minimize", "mode must be one of .*, got 'minimize'"),
     ],
