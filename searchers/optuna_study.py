@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, final
@@ -155,11 +156,13 @@ class _PausingStorage(InMemoryStorage):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Optuna from telling about studies and trials, and leave its verbosity as it was."""
+    """Keep Optuna from telling about studies and trials, and of each infinite value, and leave its verbosity as it was."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(verbosity, optuna.logging.ERROR))
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         optuna.logging.set_verbosity(verbosity)
 
