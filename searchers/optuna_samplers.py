@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _HOME = "optuna.samplers."
 _MAX_SEED = 2**32
+_EXHAUSTIVE = ("GridSampler", "BruteForceSampler")
 
 
 @final
@@ -47,7 +48,7 @@ class SamplerSource:
     @property
     def is_exhaustive(self) -> bool:
         """Whether the sampler goes through a finite number of configurations, after which it repeats itself."""
-        return self._given is not None and (_contains(self._given, "GridSampler") or _contains(self._given, "BruteForceSampler"))
+        return type(self._given).__name__ in _EXHAUSTIVE
 
     def at(self, number: int) -> BaseSampler:
         """Return the sampler for the suggestion with that number, 0 or more."""
@@ -77,9 +78,22 @@ def is_built_in(sampler: BaseSampler) -> bool:
     return all(type(part).__module__.startswith(_HOME) for part in _parts(sampler) if _is_sampler(part))
 
 
-def ignores_constraints(sampler: BaseSampler | None) -> bool:
-    """Return whether a sampler refuses constraints, by complaining of each."""
-    return sampler is not None and _contains(sampler, "CmaEsSampler")
+def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
+    """Refuse a sampler that cannot do what is asked of it whatever the space is.
+
+    Raises:
+        ValueError: If it is CMA-ES and there are constraints, or goes through all configurations of which a part is fixed.
+    """
+    if sampler is None:
+        return
+    if is_constrained and _contains(sampler, "CmaEsSampler"):
+        raise ValueError("constraints must be None with CmaEsSampler, which cannot respect them; take TPESampler or GPSampler")
+    inner = [name for name in _EXHAUSTIVE if _contains(sampler, name) and type(sampler).__name__ != name]
+    if inner and is_built_in(sampler):
+        # Optuna counts the configurations that cannot come as not yet run, and repeats others for them.
+        raise ValueError(
+            f"{type(sampler).__name__} must not hold {inner[0]}, which would repeat itself; take what is fixed out of the space"
+        )
 
 
 def _tpe(seed: int, number: int) -> BaseSampler:

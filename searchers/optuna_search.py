@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from .optuna_objective import Constraints, check_constraints, names_of, objective_of
-from .optuna_samplers import SamplerSource, ignores_constraints
+from .optuna_samplers import SamplerSource, check_sampler
 from .optuna_session import Declaration, OpenedStudy
 from .optuna_space import DeclaredSpace, Define, DefinedSpace, OptunaSpace
 from .searcher import Searcher
@@ -121,8 +121,7 @@ class OptunaSearch(Searcher):
         self._sampler = _sampler_of(study) if sampler is None and study is not None else sampler
         self._study_name = study_name if study is None else study.study_name
         self._storage = storage if study is None else study._storage  # noqa: SLF001  (a study tells its storage nowhere else)
-        if ignores_constraints(self._sampler) and constraints is not None:
-            raise ValueError("constraints must be None with CmaEsSampler, which cannot respect them; take TPESampler or GPSampler")
+        check_sampler(self._sampler, is_constrained=constraints is not None)
         self._own_seed = None if seed is None else seed_of(seed)
         self._declared: Declaration | None = None
         self._opened: OpenedStudy | None = None

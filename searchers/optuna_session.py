@@ -79,7 +79,9 @@ class Declaration:
             raise
         except Exception as error:
             kind, num_metrics = type(view.sampler).__name__, len(self.objective.metrics)
-            raise ValueError(f"sampler must be able to search the space for {num_metrics} metrics, {kind} is not: {error}") from error
+            raise ValueError(
+                f"sampler must be able to search the space for {num_metrics} metrics, {kind} cannot: {error}; take another sampler or space"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
