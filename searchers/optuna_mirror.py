@@ -14,10 +14,7 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from .optuna_study import TRIAL_ID, quiet
-
-EXPERIMENT = "experiment"
-"""User attribute: which experiment of the tuner a trial belongs to."""
+from .optuna_study import EXPERIMENT, TRIAL_ID, quiet
 
 QUEUED = "queued_as"
 """User attribute: the number under which a trial had been waiting in the storage."""

@@ -83,9 +83,12 @@ def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
 
     Raises:
         ValueError: If it is CMA-ES and there are constraints, or goes through all configurations of which a part is fixed.
+        TypeError: If it is no sampler.
     """
     if sampler is None:
         return
+    if not _is_sampler(sampler):
+        raise TypeError(f"sampler must be one of optuna.samplers, got {sampler!r}; construct it first")
     if is_constrained and _contains(sampler, "CmaEsSampler"):
         raise ValueError("constraints must be None with CmaEsSampler, which cannot respect them; take TPESampler or GPSampler")
     inner = [name for name in _EXHAUSTIVE if _contains(sampler, name) and type(sampler).__name__ != name]

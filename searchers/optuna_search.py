@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from .optuna_objective import Constraints, check_constraints, names_of, objective_of
 from .optuna_samplers import SamplerSource, check_sampler
-from .optuna_session import Declaration, OpenedStudy
+from .optuna_session import Declaration, OpenedStudy, check_study
 from .optuna_space import DeclaredSpace, Define, DefinedSpace, OptunaSpace
 from .searcher import Searcher
 from .seeding import fresh_seed, seed_of
@@ -68,6 +68,7 @@ class OptunaSearch(Searcher):
     Raises:
         ImportError: If Optuna is not installed.
         ValueError: If arguments contradict each other.
+        TypeError: If one is not what it should be.
 
     Example:
         >>> from searchers.space import loguniform
@@ -118,7 +119,8 @@ class OptunaSearch(Searcher):
         self._given_space = space
         self._points = points
         self._rewards = rewards
-        self._sampler = _sampler_of(study) if sampler is None and study is not None else sampler
+        check_study(study)
+        self._sampler = study.sampler if sampler is None and study is not None else sampler
         self._study_name = study_name if study is None else study.study_name
         self._storage = storage if study is None else study._storage  # noqa: SLF001  (a study tells its storage nowhere else)
         check_sampler(self._sampler, is_constrained=constraints is not None)
@@ -206,10 +208,11 @@ class OptunaSearch(Searcher):
 
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
         """Show the trial as PRUNED at its last intermediate value, until it reports again."""
-        number, objective = self._numbers.get(trial_id), self._known.objective
-        constraints = objective.violations(result or {})
-        if number is not None and objective.is_single and constraints is not None:
-            self._report(number, result or {})
+        if trial_id not in self._numbers or not self._known.objective.is_single:
+            return
+        number, constraints = self._numbers[trial_id], self._known.objective.violations(result or {})
+        self.on_trial_result(trial_id, result or {})
+        if constraints is not None:
             self._open().view.show_paused(number, constraints)
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
@@ -250,7 +253,7 @@ class OptunaSearch(Searcher):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called, with the study as it was; metric, mode and space have to be known aldeclared."""
+        """Continue where `state_dict` was called, with the study as it was; metric, mode and space have to be known already."""
         if not state:
             return
         self._known.source.seed = state["seed"]
@@ -262,6 +265,7 @@ class OptunaSearch(Searcher):
         if state["study"] is not None:
             self._opened = self._opened_study()
             self._opened.view.load_state_dict(state["study"])
+            self._opened.write_all()
 
     @property
     def _known(self) -> Declaration:
@@ -293,10 +297,6 @@ class OptunaSearch(Searcher):
             return False
         self._open().view.report(number, step, value)
         return True
-
-
-def _sampler_of(study: optuna.Study) -> optuna.samplers.BaseSampler:
-    return study.sampler
 
 
 def _require_optuna() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,19 +61,22 @@ class Declaration:
         return asked
 
     def try_out(self) -> None:
-        """Let the sampler make a suggestion that is thrown away.
+        """Let the sampler complete the points to begin with and make a suggestion, all of which is thrown away.
 
         Raises:
-            ValueError: If it cannot.
+            ValueError: If it cannot, or a value lies outside of its parameter's range.
             TypeError: If a space function returns something else than constants.
         """
         from .optuna_study import StudyView, check_grid, quiet  # noqa: PLC0415  (imports Optuna)
 
         view = StudyView("tried out", self.objective.modes)
-        view.sampler = self.source.at(0)
+        view.sampler = copy.deepcopy(self.source.at(0))
         try:
             with quiet(), warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)  # a value out of the range of its parameter
+                for point in self.points:
+                    view.enqueue_trial(point)
+                    self.space.ask(view)
                 number, _ = self.space.ask(view)
                 check_grid(view.standing(number))
         except (TypeError, ImportError):
@@ -118,7 +122,24 @@ class OpenedStudy:
         """Return all trials but one."""
         return [trial for trial in self.view.get_trials(deepcopy=False) if trial.number != number]
 
+    def write_all(self) -> None:
+        """Bring the user's storage to where this experiment stands, which it may not have heard of in the last session."""
+        for number in self.view.numbers_of_ours() if self.mirror else ():
+            self.write(number)
+
     def write(self, number: int) -> None:
         """Bring the user's storage to where a trial stands."""
         if self.mirror is not None:
             self.mirror.write(self.view.standing(number), self.view.attributes)
+
+
+def check_study(study: Any) -> None:
+    """Refuse what is no study.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    from optuna import Study  # noqa: PLC0415  (an extra)
+
+    if not isinstance(study, Study | None):
+        raise TypeError(f"study must be an optuna.Study, got {study!r}; load it first, or give its study_name and storage")

@@ -21,6 +21,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 TRIAL_ID = "trial_id"
 """User attribute: which of the tuner's trials it is."""
 
+EXPERIMENT = "experiment"
+"""User attribute, in a storage: which experiment of the tuner a trial belongs to."""
+
 
 @final
 class StudyView(optuna.Study):
@@ -74,12 +77,20 @@ class StudyView(optuna.Study):
             self.tell(number, values, state=state)
 
     def give_up_newest(self) -> None:
-        """Tell the trial as failed that could not be given all its parameters."""
-        open_ones = [
+        """Tell the trial as failed that could not be given all its parameters; if it was a point to evaluate, that comes again."""
+        given_up = [
             trial for trial in self._view.standing_trials() if trial.state is TrialState.RUNNING and TRIAL_ID not in trial.user_attrs
         ]
-        if open_ones:
-            self._view.set_trial_state_values(open_ones[-1].number, TrialState.FAIL)
+        for trial in given_up:
+            self._view.set_trial_state_values(trial.number, TrialState.FAIL)
+            if "fixed_params" in trial.system_attrs:
+                self.enqueue_trial(trial.system_attrs["fixed_params"], user_attrs=trial.user_attrs)
+
+    def numbers_of_ours(self) -> list[int]:
+        """Return the numbers of the trials that this search has proposed."""
+        return [
+            trial.number for trial in self._view.standing_trials() if TRIAL_ID in trial.user_attrs and EXPERIMENT not in trial.user_attrs
+        ]
 
     def forget(self, number: int) -> None:
         """Take a trial out of sight that will never be run."""

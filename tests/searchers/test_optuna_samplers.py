@@ -200,6 +200,23 @@ def test_the_sampler_that_was_given_is_left_as_it_was():
     assert Play(prepared(given)).run(5) == first
 
 
+@pytest.mark.parametrize("given", [samplers.TPESampler, "tpe"])
+def test_what_is_no_sampler_is_refused_at_once(given):
+    with pytest.raises(TypeError, match=r"sampler must be one of optuna.samplers, got .*; construct it first"):
+        OptunaSearch(sampler=given)
+
+
+def test_points_that_a_grid_cannot_complete_are_refused_with_the_space():
+    with pytest.raises(ValueError, match=r"GridSampler cannot: All parameters must be specified"):
+        prepared(EXHAUSTIVE["grid"][0](), FINITE, points_to_evaluate=[{"x": 0.5}])
+
+
+def test_points_out_of_the_range_that_a_function_asks_for_are_refused():
+    searcher = OptunaSearch(lambda trial: {"y": trial.suggest_float("x", 0, 1)}, "loss", "min", [{"x": 7.0}])
+    with pytest.raises(ValueError, match=r"cannot: Fixed parameter x with value 7.0 is out of range"):
+        searcher.set_search_properties(None, None, {}, seed=0)
+
+
 class Counting(samplers.BaseSampler):
     """A sampler of a user's own, which remembers how often it was asked."""
 
@@ -219,7 +236,7 @@ class Counting(samplers.BaseSampler):
 
 def test_a_sampler_from_elsewhere_keeps_what_it_remembers_and_is_brought_back_by_living_through_all_again():
     searcher = prepared(Counting(), {"x": uniform(0, 1)})
-    assert [searcher.suggest(name)["x"] for name in "abc"] == [0.02, 0.03, 0.04]  # the first was tried out with the space
+    assert [searcher.suggest(name)["x"] for name in "abc"] == [0.01, 0.02, 0.03]
     assert not searcher.keeps_state
     assert searcher.state_dict() == {}
 
@@ -227,9 +244,13 @@ def test_a_sampler_from_elsewhere_keeps_what_it_remembers_and_is_brought_back_by
 class Failing(Counting):
     """A sampler that cannot go on."""
 
+    def __init__(self, fails_at):
+        super().__init__()
+        self.fails_at = fails_at
+
     def sample_independent(self, study, trial, param_name, param_distribution):
         value = super().sample_independent(study, trial, param_name, param_distribution)
-        if self.num_asked == 3:
+        if self.num_asked == self.fails_at:
             raise RuntimeError("singular matrix")
         return value
 
@@ -239,15 +260,24 @@ class Failing(Counting):
 
 
 def test_where_a_sampler_raises_the_suggestion_is_drawn_at_random_with_a_warning():
-    searcher = prepared(Failing(), {"x": uniform(0, 1)})
-    assert searcher.suggest("a")["x"] == 0.02
+    searcher = prepared(Failing(2), {"x": uniform(0, 1)})
+    assert searcher.suggest("a")["x"] == 0.01
     with pytest.warns(RuntimeWarning, match="the sampler raised RuntimeError: singular matrix; this suggestion is drawn at random"):
         assert 0 <= searcher.suggest("b")["x"] <= 1
-    assert searcher.suggest("c")["x"] == 0.04
+    assert searcher.suggest("c")["x"] == 0.03
     assert [trial.state for trial in searcher.study.trials] == [State.RUNNING, State.FAIL, State.RUNNING, State.RUNNING]
     with pytest.warns(RuntimeWarning, match="the sampler raised RuntimeError at the end of a trial: cannot learn"):
         searcher.on_trial_complete("a", {"loss": 1.0})
     assert searcher.study.trials[0].state == State.COMPLETE
+
+
+def test_a_point_is_not_lost_where_the_sampler_cannot_complete_it():
+    points = [{"y": number / 10} for number in range(9)]
+    searcher = prepared(Failing(0), {"x": uniform(0, 1), "y": uniform(0, 1)}, points_to_evaluate=points)
+    searcher._known.source._given.fails_at = 5
+    with pytest.warns(RuntimeWarning, match="singular matrix"):
+        configs = [searcher.suggest(name) for name in "abcdefghi"]
+    assert sorted(config["y"] for config in configs) == [point["y"] for point in points]
 
 
 def test_what_a_space_function_raises_in_the_midst_of_a_search_is_raised():

@@ -236,6 +236,27 @@ def test_a_storage_that_fails_is_told_of_once_and_made_up_for_later():
     ]
 
 
+def test_a_restored_search_writes_what_the_storage_has_not_heard_of():
+    first = prepared(storage=optuna.storages.InMemoryStorage(), study_name="mine")
+    play(first, EVENTS)
+    storage = optuna.storages.InMemoryStorage()
+    second = prepared(storage=storage, study_name="mine")
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert [trial.state for trial in optuna.load_study(study_name="mine", storage=storage).trials] == [
+        State.COMPLETE,
+        State.PRUNED,
+        State.FAIL,
+        State.RUNNING,
+        State.RUNNING,
+    ]
+
+
+@pytest.mark.parametrize("given", ["mine", optuna.Study])
+def test_what_is_no_study_is_refused_at_once(given):
+    with pytest.raises(TypeError, match=r"study must be an optuna.Study, got .*; load it first"):
+        OptunaSearch(study=given)
+
+
 def test_a_study_beside_a_storage_is_refused():
     study = optuna.create_study()
     with pytest.raises(ValueError, match="study must be given without study_name='mine' and storage, got both"):
