@@ -45,7 +45,8 @@ class OptunaSearch(Searcher):
 
     Each suggestion of one of Optuna's own samplers is drawn by a copy that is seeded with its number, see `SamplerSource`; a
     ``QMCSampler(scramble=True)`` needs a seed of its own. Parameters that a sampler cannot model (categories in CMA-ES, say) are drawn by
-    its independent sampler; where it raises in the midst of a search, that suggestion is drawn at random, with a warning.
+    its independent sampler; where it raises in the midst of a search, that suggestion is drawn at random, with a warning. The extra
+    ``optuna`` has all that they need but torch, for `GPSampler`: ``pip install "tuner-hpo[optuna,torch]"``.
 
     Args:
         space: What to search, where ``param_space`` does not say it: a dictionary with search-space words or Optuna distributions, or
@@ -253,9 +254,16 @@ class OptunaSearch(Searcher):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called, with the study as it was; metric, mode and space have to be known already."""
+        """Continue where `state_dict` was called, with the study as it was; metric, mode and space have to be known already.
+
+        Raises:
+            ValueError: If there is a state although the sampler has none that can be put down; it must be somebody else's.
+        """
         if not state:
             return
+        if not self.keeps_state:
+            # CMA-ES would unpickle what it finds in a study.
+            raise ValueError(f"state must be empty with this sampler, got {sorted(state)}; live through the search again")
         self._known.source.seed = state["seed"]
         self._known.experiment = state["experiment"]
         self._num_suggested = state["num_suggested"]

@@ -83,7 +83,7 @@ class TestGPSampler(OptunaContract):
         return {"lr": uniform(0, 1), "epochs": 10}  # each suggestion takes the longer the more parameters there are
 
     def make_sampler(self):
-        return samplers().GPSampler(seed=1, n_startup_trials=14)
+        return samplers().GPSampler(seed=1, n_startup_trials=16)
 
 
 class TestCmaEsSampler(OptunaContract):

@@ -108,6 +108,14 @@ def test_no_pickle_of_cma_es_stands_in_a_state():
     assert searcher.state_dict() == {}
 
 
+def test_no_pickle_that_somebody_has_put_into_a_state_reaches_cma_es():
+    pytest.importorskip("cmaes")
+    planted = prepared(ENDLESS["tpe"]())
+    Play(planted).run(3)
+    with pytest.raises(ValueError, match=r"state must be empty with this sampler, got .*'study'.*; live through the search again"):
+        prepared(ENDLESS["cmaes"]()).load_state_dict(planted.state_dict())
+
+
 @pytest.mark.parametrize("name", EXHAUSTIVE)
 def test_a_sampler_that_has_proposed_all_there_is_ends_the_search(name):
     maker, num = EXHAUSTIVE[name]
