@@ -138,6 +138,10 @@ class DuplicateGuard(SearcherWrapper):
             for follower in known.followers:
                 self.searcher.on_trial_result(follower, result)
 
+    def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
+        """Pass it on; duplicates of the trial just wait."""
+        self.searcher.on_trial_pause(self._open.get(trial_id, (trial_id, ""))[0], result)
+
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Pass the end on, also for duplicates of the trial."""
         name, key = self._open.pop(trial_id, (trial_id, ""))

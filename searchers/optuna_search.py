@@ -1,51 +1,75 @@
 """Optuna's samplers as a searcher.
 
-Optuna is imported in this file and in `optuna_space`, nowhere else, and only inside the functions that use it.
+Optuna is imported in the files `optuna_*` of this package, nowhere else, and only once it is used.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from numbers import Real
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+from .optuna_objective import Constraints, check_constraints, names_of, objective_of
+from .optuna_samplers import SamplerSource, check_sampler
+from .optuna_session import Declaration, OpenedStudy, check_study
 from .optuna_space import DeclaredSpace, Define, DefinedSpace, OptunaSpace
-from .searcher import MODES, Searcher
-from .seeding import fresh_seed, generator, seed_of
+from .searcher import Searcher
+from .seeding import fresh_seed, seed_of
 from .space import is_word, leaves, merge
 
 if TYPE_CHECKING:
     import optuna  # an extra: at run time imported where it is used
-    from optuna.trial import FrozenTrial
+
 
 TIME_ATTR = "training_iteration"
 
 
 @final
 class OptunaSearch(Searcher):
-    """Searches with any of Optuna's samplers, through an Optuna study of its own.
+    """Searches with any of Optuna's samplers, for one metric or several, with constraints if you like.
 
-    Trials that a scheduler or stopper ends early are told as PRUNED with their intermediate values, so that the sampler does not take
-    their last value for a final one; failed trials, and those whose final value is missing or NaN, are told as FAIL.
+    The sampler sees a study that is kept in memory. Trials that a scheduler or stopper ends early are told as PRUNED with their
+    intermediate values, so that the sampler does not take their last value for a final one; failed trials, and those whose final value is
+    missing or NaN, are told as FAIL. A paused trial, which may yet go on, is shown as PRUNED at its rung until it reports again: Optuna has
+    no state for it, and takes what it was told for final, so it is the searcher's own study that shows the trial otherwise than it is.
+
+    With a `storage` the study is written through to it, result by result, for ``optuna-dashboard`` and for later searches: states, values,
+    intermediate values, parameters, constraints, and the user attributes ``trial_id`` and ``experiment``. Paused trials stay RUNNING there,
+    since what is PRUNED in a storage can never go on. A study that exists is continued: its finished trials are learnt from, and what waits
+    in it is run first. What others write to it meanwhile is not looked at, so that a restored search finds again what it had found.
+
+    With several metrics, `study.best_trials` is the Pareto front. Optuna takes no intermediate values then, so that stopped trials tell
+    nothing, and paused ones stay RUNNING until they are over.
+
+    Constraints count in TPE, GP, NSGA-II and NSGA-III; other samplers do not look at them. Where they cannot be told the trial is FAIL.
+
+    Each suggestion of one of Optuna's own samplers is drawn by a copy that is seeded with its number, see `SamplerSource`; a
+    ``QMCSampler(scramble=True)`` needs a seed of its own. Parameters that a sampler cannot model (categories in CMA-ES, say) are drawn by
+    its independent sampler; where it raises in the midst of a search, that suggestion is drawn at random, with a warning. The extra
+    ``optuna`` has all that they need but torch, for `GPSampler`: ``pip install "tuner-hpo[optuna,torch]"``.
 
     Args:
         space: What to search, where ``param_space`` does not say it: a dictionary with search-space words or Optuna distributions, or
             a function of an Optuna trial that returns constants or None. Names such as ``"a/b"`` become nested dictionaries.
-        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        metric: Name of the metric, flattened, or a list of several; None to take ``TuneConfig(metric=...)``, which is to be left out
+            where there are several.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, or a list with one for each; None to take
+            ``TuneConfig(mode=...)``.
         points_to_evaluate: Configurations to begin with, nested or flattened. The sampler chooses parameters left out.
-        sampler: An Optuna sampler, seeded by you; None for TPE, seeded by `seed`.
+        sampler: An Optuna sampler, with or without a seed of its own; it is copied. None for TPE, or the sampler of `study`.
         study_name: Name of the study in the storage; None for a new name.
         storage: An Optuna storage or its URL; None to keep the study in memory.
         seed: Seed of the default sampler; None to take the experiment's.
-        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, or a list with all metrics of each. The points then have to be
+            complete and are not run again.
+        constraints: A function of a trial's last result, flattened, that returns a sequence of numbers, or a list of names of metrics.
+            Each is satisfied where it is 0 or less.
+        study: A study to continue, in place of its name and storage.
 
     Raises:
         ImportError: If Optuna is not installed.
         ValueError: If arguments contradict each other.
+        TypeError: If one is not what it should be.
 
     Example:
         >>> from searchers.space import loguniform
@@ -59,23 +83,26 @@ class OptunaSearch(Searcher):
         Akiba, Sano, Yanase, Ohta, Koyama. Optuna: A Next-generation Hyperparameter Optimization Framework. KDD 2019, arXiv 1907.10902.
 
     Departures:
-        Ray Tune tells trials that were stopped early as COMPLETE, and forgets `q` on logarithmic scales.
+        Ray Tune tells trials that were stopped early as COMPLETE, forgets `q` on logarithmic scales, and has no constraints. Paused trials
+        are RUNNING there, and a sampler knows nothing of them.
     """
 
     # A URL may hold a password, and nothing is to be connected to because a file says so.
-    withheld = frozenset({"storage"})
+    withheld = frozenset({"storage", "study"})
 
     def __init__(  # noqa: PLR0917  (Ray Tune's signature)
         self,
         space: Mapping[str, Any] | Define | None = None,
-        metric: str | None = None,
-        mode: str | None = None,
+        metric: str | Sequence[str] | None = None,
+        mode: str | Sequence[str] | None = None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         sampler: optuna.samplers.BaseSampler | None = None,
         study_name: str | None = None,
         storage: optuna.storages.BaseStorage | str | None = None,
         seed: int | None = None,
-        evaluated_rewards: Sequence[float] | None = None,
+        evaluated_rewards: Sequence[Any] | None = None,
+        constraints: Constraints | None = None,
+        study: optuna.Study | None = None,
     ) -> None:
         _require_optuna()
         points, rewards = list(points_to_evaluate or ()), list(evaluated_rewards or ())
@@ -83,23 +110,27 @@ class OptunaSearch(Searcher):
             raise ValueError(f"seed must be None beside a sampler, got {seed}; give the seed to the sampler")
         if rewards and len(rewards) != len(points):
             raise ValueError(f"evaluated_rewards must hold one value per point, got {len(rewards)} for {len(points)}; add what is missing")
-        self.metric = metric
-        self.mode = mode
+        if study is not None and (storage is not None or study_name is not None):
+            raise ValueError(f"study must be given without study_name={study_name!r} and storage, got both; it has them already")
+        # Several metrics are the searcher's own business: what the engine calls the metric is a single one.
+        self._metrics, self._modes = names_of(metric), names_of(mode)
+        self.metric = self._metrics[0] if len(self._metrics) == 1 else None
+        self.mode = self._modes[0] if len(self._modes) == 1 else None
+        self._constraints = check_constraints(constraints)
         self._given_space = space
         self._points = points
         self._rewards = rewards
-        self._sampler = sampler
-        self._study_name = study_name
-        self._given_storage = storage
+        check_study(study)
+        self._sampler = study.sampler if sampler is None and study is not None else sampler
+        self._study_name = study_name if study is None else study.study_name
+        self._storage = storage if study is None else study._storage  # noqa: SLF001  (a study tells its storage nowhere else)
+        check_sampler(self._sampler, is_constrained=constraints is not None)
         self._own_seed = None if seed is None else seed_of(seed)
-        self._seed = 0
-        self._constants: Mapping[str, Any] = {}
-        self._space: OptunaSpace | None = None
-        self._queued: list[dict[str, Any]] = []
-        self._evaluated: list[FrozenTrial] = []
-        self._opened: _OpenedStudy | None = None
+        self._declared: Declaration | None = None
+        self._opened: OpenedStudy | None = None
         self._num_suggested = 0
         self._numbers: dict[str, int] = {}
+        self._has_finished = False
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Take over metric, mode, space and seed.
@@ -108,54 +139,82 @@ class OptunaSearch(Searcher):
             metric: Name of the metric, flattened, unless the searcher has one.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the searcher has one.
             config: The space, or what stays constant beside the searcher's own space.
-            **spec: ``seed``, for the default sampler.
+            **spec: ``seed``, for the default sampler; ``experiment``, which tells experiments in one study apart.
 
         Returns:
             False where the searcher already has a metric, mode or space and another one is given.
 
         Raises:
-            ValueError: If metric or mode is missing, Optuna cannot search a parameter, or a point to evaluate does not fit.
+            ValueError: If metric or mode is missing, Optuna cannot search a parameter, a point to evaluate does not fit, or the sampler
+                cannot search the space.
         """
         given = self._given_space
         if given is not None and any(is_word(leaf) for _, leaf in leaves(config)):
             return False
+        if len(self._metrics) > 1 and (metric or mode):
+            raise ValueError(
+                f"metric and mode must be left out of TuneConfig where OptunaSearch has several metrics, got {metric!r} and {mode!r}; "
+                "a scheduler can have a metric of its own"
+            )
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        _check_objective(self.metric, self.mode)
+        objective = objective_of(self._metrics or self.metric, self._modes or self.mode, self._constraints)
         seed = spec.get("seed") if self._own_seed is None else self._own_seed
-        self._seed = fresh_seed() if seed is None else seed_of(seed)
-        self._constants = {} if given is None else config
-        self._space = DefinedSpace(given) if callable(given) else DeclaredSpace(config if given is None else given)
-        queued = [self._space.encoded(point) for point in self._points]
-        self._evaluated = [_evaluated(self._space, *pair) for pair in zip(queued, self._rewards, strict=True)] if self._rewards else []
-        self._queued = [] if self._rewards else queued
+        space: OptunaSpace = DefinedSpace(given) if callable(given) else DeclaredSpace(config if given is None else given)
+        declared = Declaration(
+            objective,
+            space,
+            {} if given is None else config,
+            SamplerSource(self._sampler, fresh_seed() if seed is None else seed_of(seed)),
+            str(spec.get("experiment") or f"{fresh_seed():x}"),
+            tuple(space.encoded(point) for point in self._points),
+        )
+        for point, reward in zip(declared.points, self._rewards, strict=False):
+            objective.rewards(reward)
+            space.distributions(point)
+        if self._sampler is not None or callable(given):
+            declared.try_out()
+        self._declared = declared
         return True
 
     @property
     def study(self) -> optuna.Study:
-        """The study, to look at; opened with the first suggestion.
+        """The study as the sampler sees it, to look at; opened with the first suggestion.
 
         Raises:
             RuntimeError: If there is none yet, because metric, mode and space are not known.
         """
-        return self._open().study
+        return self._open().view
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return what the sampler proposes; points to evaluate come first."""
-        space, study = self._known_space, self.study
-        if self._sampler is None:
-            study.sampler = _default_sampler(self._seed, self._num_suggested)
-        with _quiet():
-            number, config = space.ask(study)
+        """Return what the sampler proposes; points to evaluate come first. FINISHED after the last of a grid."""
+        opened, declared = self._open(), self._known
+        if self._has_finished:
+            return Searcher.FINISHED
+        number, config = declared.ask(opened.view, self._num_suggested)
+        if declared.source.is_exhaustive and declared.source.repeats(opened.view.standing(number), opened.others_than(number)):
+            opened.view.forget(number)
+            self._has_finished = True
+            return Searcher.FINISHED
         self._num_suggested += 1
         self._numbers[trial_id] = number
-        return merge(self._constants, config)
+        opened.view.note(number, trial_id)
+        opened.write(number)
+        return merge(declared.constants, config)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Report an intermediate value at its ``training_iteration``; without one of the two, nothing."""
-        step, value = result.get(TIME_ATTR), self._value_in(result)
-        if trial_id in self._numbers and value is not None and isinstance(step, int) and step >= 0:
-            self._open().report(self._numbers[trial_id], step, value)
+        """Report an intermediate value at its ``training_iteration``; without one of the two, or with several metrics, nothing."""
+        if trial_id in self._numbers and self._report(self._numbers[trial_id], result):
+            self._open().write(self._numbers[trial_id])
+
+    def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
+        """Show the trial as PRUNED at its last intermediate value, until it reports again."""
+        if trial_id not in self._numbers or not self._known.objective.is_single:
+            return
+        number, constraints = self._numbers[trial_id], self._known.objective.violations(result or {})
+        self.on_trial_result(trial_id, result or {})
+        if constraints is not None:
+            self._open().view.show_paused(number, constraints)
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Tell the study how the trial ended: COMPLETE, PRUNED or FAIL."""
@@ -163,83 +222,89 @@ class OptunaSearch(Searcher):
 
         if trial_id not in self._numbers:
             return
-        self.on_trial_result(trial_id, result or {})
-        number, value = self._numbers.pop(trial_id), self._value_in(result or {})
-        is_valued = value is not None and not math.isnan(value)
-        if stopped and not error:
-            self.study.tell(number, state=TrialState.PRUNED)
-        elif error or not is_valued:
-            self.study.tell(number, state=TrialState.FAIL)
+        number, opened, objective = self._numbers.pop(trial_id), self._open(), self._known.objective
+        self._report(number, result or {})
+        values, constraints = objective.values(result or {}), None if error else objective.violations(result or {})
+        if constraints is None or (values is None and not stopped):
+            ending = TrialState.FAIL
         else:
-            self.study.tell(number, value, state=TrialState.COMPLETE)
+            ending = TrialState.PRUNED if stopped else TrialState.COMPLETE
+        try:
+            opened.view.end(number, ending, values if ending is TrialState.COMPLETE else None, constraints or {})
+        except Exception as cause:  # noqa: BLE001  (whatever the sampler raises: the trial has ended all the same)
+            warnings.warn(f"the sampler raised {type(cause).__name__} at the end of a trial: {cause}", RuntimeWarning, stacklevel=2)
+        opened.write(number)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the study tells all that the sampler knows; else the search is lived through again at a restore."""
+        return self._declared is None or self._declared.source.is_portable
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the open suggestions and, unless a storage keeps it, the whole study.
-
-        A sampler of the user's own is not part of it: after a restore it draws from where it stands.
-        """
-        is_kept = self._opened is not None and self._given_storage is None
+        """Return the open suggestions and the whole study; nothing where the sampler keeps what they do not tell."""
+        if self._declared is None or not self.keeps_state:
+            return {}
         return {
-            "seed": self._seed,
+            "seed": self._known.source.seed,
+            "experiment": self._known.experiment,
             "num_suggested": self._num_suggested,
+            "has_finished": self._has_finished,
             "numbers": dict(self._numbers),
-            "study_name": self.study.study_name if self._opened else None,
-            "trials": [_state_of(trial) for trial in self.study.get_trials(deepcopy=False)] if is_kept else [],
+            "study": None if self._opened is None else self._opened.view.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called, with the study as it was; metric, mode and space have to be known already."""
-        self._seed = state["seed"]
+        """Continue where `state_dict` was called, with the study as it was; metric, mode and space have to be known already.
+
+        Raises:
+            ValueError: If there is a state although the sampler has none that can be put down; it must be somebody else's.
+        """
+        if not state:
+            return
+        if not self.keeps_state:
+            # CMA-ES would unpickle what it finds in a study.
+            raise ValueError(f"state must be empty with this sampler, got {sorted(state)}; live through the search again")
+        self._known.source.seed = state["seed"]
+        self._known.experiment = state["experiment"]
         self._num_suggested = state["num_suggested"]
+        self._has_finished = state["has_finished"]
         self._numbers = dict(state["numbers"])
         self._opened = None
-        if state["study_name"] is None:
-            return
-        self._opened = self._opened_study(state["study_name"])
-        for trial in state["trials"]:
-            self.study.add_trial(_trial_of(trial))
+        if state["study"] is not None:
+            self._opened = self._opened_study()
+            self._opened.view.load_state_dict(state["study"])
+            self._opened.write_all()
 
     @property
-    def _known_space(self) -> OptunaSpace:
-        if self._space is None:
+    def _known(self) -> Declaration:
+        if self._declared is None:
             raise RuntimeError("metric, mode and space must be known before the first suggestion; call set_search_properties first")
-        return self._space
+        return self._declared
 
-    def _open(self) -> _OpenedStudy:
+    def _open(self) -> OpenedStudy:
         if self._opened is None:
-            self._opened = self._opened_study(self._study_name)
-            self._num_suggested = len(self.study.get_trials(deepcopy=False))
-            self._add_points(self.study)
+            self._opened = self._opened_study()
+            # Another search in the same study goes on with other chance.
+            self._num_suggested = self._opened.fill(self._known, self._rewards)
         return self._opened
 
-    def _opened_study(self, name: str | None) -> _OpenedStudy:
-        _, mode = _check_objective(self.metric, self.mode)
-        return _opened_study(self._given_storage, name, mode, self._sampler)
+    def _opened_study(self) -> OpenedStudy:
+        from .optuna_mirror import Mirror  # noqa: PLC0415  (imports Optuna)
+        from .optuna_study import StudyView  # noqa: PLC0415  (imports Optuna)
 
-    def _add_points(self, study: optuna.Study) -> None:
-        # A stored study that is opened again has them already.
-        known = [trial.params for trial in study.get_trials(deepcopy=False)]
-        with _quiet():
-            study.add_trials(trial for trial in self._evaluated if trial.params not in known)
-            for params in self._queued:
-                study.enqueue_trial(params, skip_if_exists=bool(known))
+        name = self._study_name or f"tuner-{self._known.experiment}"
+        modes = self._known.objective.modes
+        mirror = None if self._storage is None else Mirror(self._storage, name, modes, self._known.experiment)
+        return OpenedStudy(StudyView(name, modes), mirror)
 
-    def _value_in(self, result: Mapping[str, Any]) -> float | None:
-        return _as_float(result.get(self.metric or ""))
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenedStudy:
-    """A study with the storage that keeps it, because only the storage takes reports about a trial by its number."""
-
-    study: optuna.Study
-    storage: optuna.storages.BaseStorage
-    study_id: int
-
-    def report(self, number: int, step: int, value: float) -> None:
-        """Put down an intermediate value; a repeated step replaces the older value."""
-        trial_id = self.storage.get_trial_id_from_study_id_trial_number(self.study_id, number)
-        self.storage.set_trial_intermediate_value(trial_id, step, value)
+    def _report(self, number: int, result: Mapping[str, Any]) -> bool:
+        """Put down an intermediate value and return True, if the result has one."""
+        objective, step = self._known.objective, result.get(TIME_ATTR)
+        value = objective.value(result) if objective.is_single else None
+        if value is None or not isinstance(step, int) or step < 0:
+            return False
+        self._open().view.report(number, step, value)
+        return True
 
 
 def _require_optuna() -> None:
@@ -247,100 +312,3 @@ def _require_optuna() -> None:
         import optuna  # noqa: F401, PLC0415  (an extra)
     except ImportError as error:
         raise ImportError('OptunaSearch needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"') from error
-
-
-def _check_objective(metric: str | None, mode: str | None) -> tuple[str, str]:
-    if not isinstance(metric, str) or not metric:
-        raise ValueError(f"metric must be the name of one metric for OptunaSearch, got {metric!r}; set TuneConfig(metric=...)")
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {MODES} for OptunaSearch, got {mode!r}; set TuneConfig(mode=...)")
-    return metric, mode
-
-
-def _evaluated(space: OptunaSpace, params: dict[str, Any], reward: float) -> FrozenTrial:
-    from optuna.trial import create_trial  # noqa: PLC0415  (an extra)
-
-    value = _as_float(reward)
-    if value is None or math.isnan(value):
-        raise ValueError(f"evaluated_rewards must hold numbers, got {reward!r}; leave out points without a result")
-    distributions = space.distributions(params)
-    return create_trial(params={name: params[name] for name in distributions}, distributions=distributions, value=value)
-
-
-def _default_sampler(seed: int, num_suggested: int) -> optuna.samplers.BaseSampler:
-    """Return a sampler for one suggestion: with its chance bound to the suggestion, a restored search goes on as if uninterrupted."""
-    from optuna.samplers import TPESampler  # noqa: PLC0415  (an extra)
-
-    return TPESampler(seed=int(generator(seed, num_suggested).integers(2**32)))
-
-
-def _opened_study(
-    given: optuna.storages.BaseStorage | str | None, name: str | None, mode: str, sampler: optuna.samplers.BaseSampler | None
-) -> _OpenedStudy:
-    import optuna  # noqa: PLC0415  (an extra)
-
-    direction = optuna.study.StudyDirection.MAXIMIZE if mode == "max" else optuna.study.StudyDirection.MINIMIZE
-    with _quiet():
-        storage = optuna.storages.RDBStorage(given) if isinstance(given, str) else given or optuna.storages.InMemoryStorage()
-        study = optuna.create_study(
-            storage=storage,
-            sampler=sampler,
-            pruner=optuna.pruners.NopPruner(),
-            study_name=name,
-            direction=direction,
-            load_if_exists=True,
-        )
-    if study.direction != direction:
-        raise ValueError(f"mode must be that of the stored study {study.study_name!r}, got {mode!r}; choose another study_name")
-    return _OpenedStudy(study, storage, storage.get_study_id_from_name(study.study_name))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Optuna from telling about studies and trials, and leave its verbosity as it was."""
-    from optuna import logging  # noqa: PLC0415  (an extra)
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(max(verbosity, logging.WARNING))
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-
-
-def _as_float(value: Any) -> float | None:
-    if not isinstance(value, Real):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
-
-
-def _state_of(trial: FrozenTrial) -> dict[str, Any]:
-    from optuna.distributions import distribution_to_json  # noqa: PLC0415  (an extra)
-
-    return {
-        "state": trial.state.name,
-        "values": trial.values,
-        "params": trial.params,
-        "distributions": {name: distribution_to_json(distribution) for name, distribution in trial.distributions.items()},
-        "intermediate_values": list(map(list, trial.intermediate_values.items())),
-        "user_attrs": trial.user_attrs,
-        "system_attrs": trial.system_attrs,
-    }
-
-
-def _trial_of(state: Mapping[str, Any]) -> FrozenTrial:
-    from optuna.distributions import json_to_distribution  # noqa: PLC0415  (an extra)
-    from optuna.trial import TrialState, create_trial  # noqa: PLC0415  (an extra)
-
-    return create_trial(
-        state=TrialState[state["state"]],
-        values=state["values"],
-        params=state["params"],
-        distributions={name: json_to_distribution(text) for name, text in state["distributions"].items()},
-        intermediate_values={step: value for step, value in state["intermediate_values"]},  # noqa: C416  (pairs come back as lists)
-        user_attrs=state["user_attrs"],
-        system_attrs=state["system_attrs"],
-    )

@@ -136,7 +136,7 @@ class DefinedSpace:
             raise TypeError(
                 f"a space function must return a dictionary of constants or None, got {constants!r}; ask the trial for the rest"
             )
-        return trial.number, merge(nest(trial.params), constants or {})
+        return trial.number, _with_constants(trial.params, constants or {})
 
     def encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that a configuration gives, by name; only the function knows which are parameters."""
@@ -152,6 +152,16 @@ class DefinedSpace:
 
 
 OptunaSpace = DeclaredSpace | DefinedSpace
+
+
+def _with_constants(params: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, Any]:
+    taken = sorted(params.keys() & {flat_name(path) for path, _ in leaves(dict(constants))})
+    if taken:
+        raise ValueError(f"a space function must not return constants for what it asks the trial for, got {taken}; ask for it or return it")
+    config = nest(params)
+    for name, value in constants.items():
+        config = merge(config, nest({name: value}))
+    return config
 
 
 def _is_searched(leaf: Any) -> bool:

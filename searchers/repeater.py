@@ -100,6 +100,9 @@ class Repeater(SearcherWrapper):
         config: dict[str, Any] = copied(group.config)
         return {**config, TRIAL_INDEX: place} if self.set_index else config
 
+    def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
+        """Keep it from the searcher, which knows configurations, not repeats."""
+
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Keep how the repeat ended; after the last one, tell the searcher."""
         if trial_id not in self._places:

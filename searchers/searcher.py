@@ -15,8 +15,8 @@ class Searcher(Declared, ABC):
     """Proposes configurations and learns from results.
 
     A searcher is asked by one thread only and draws all chance from the seed it is given. Per trial it sees `suggest`, then any
-    number of `on_trial_result`, then exactly one `on_trial_complete`. Retries of a crashed trial are not visible to it, except that
-    results may be repeated.
+    number of `on_trial_result` and `on_trial_pause`, then exactly one `on_trial_complete`. Retries of a crashed trial are not visible to
+    it, except that results may be repeated.
     """
 
     FINISHED: ClassVar[str] = "FINISHED"
@@ -31,7 +31,8 @@ class Searcher(Declared, ABC):
             metric: Name of the metric in flattened form, or None.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
             config: The search space, constants included.
-            **spec: ``seed`` (int) and ``num_samples`` (int, -1 for endless).
+            **spec: ``seed`` (int), ``num_samples`` (int, -1 for endless), and ``experiment`` (str), which tells this experiment from all
+                others and is the same when it is restored.
 
         Returns:
             False where the searcher already has such a setting of its own and another one is given here.
@@ -64,6 +65,14 @@ class Searcher(Declared, ABC):
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Learn an intermediate result, flattened to ``"a/b"``."""
+
+    def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
+        """Learn that a trial has been paused, and may go on later: its next result tells that it has.
+
+        Args:
+            trial_id: The trial.
+            result: Its last result, flattened; None if it never reported.
+        """
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Learn how a trial ended.

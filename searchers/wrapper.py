@@ -51,6 +51,10 @@ class SearcherWrapper(Searcher, ABC):
         """Hand the point to the searcher."""
         self.searcher.add_evaluated_point(parameters, value, error, pruned, intermediate_values)
 
+    def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
+        """Pass it on."""
+        self.searcher.on_trial_pause(trial_id, result)
+
     @property
     def keeps_state(self) -> bool:
         """Whether the wrapped searcher does."""

@@ -30,6 +30,9 @@ LINKS = [
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
     "asha_promotion.py": (["--trials", "3"], ["Best configuration:", "promoted 3 times", "is resumed: asha."]),
+    "define_by_run.py": (["--trials", "6"], ["Tried:", "Best configuration:"]),
+    "several_objectives.py": (["--trials", "6"], ["Nothing beats these in both:", "Pareto front:"]),
+    "constraints.py": (["--trials", "6"], ["In the second half of the search,", "Best within the budget:", "Best of all:"]),
     "warm_start.py": (["--trials", "3", "--seed", "1"], ["to begin with:", "Best configuration:"]),
     "pbt_digits.py": (["--members", "3", "--epochs", "10"], ["Best configuration:", "Schedule of its weights:", "schedule.svg"]),
 }

@@ -82,6 +82,11 @@ class Record:
     parts: Mapping[str, Any]
     text: Mapping[str, Any]
 
+    @property
+    def experiment_id(self) -> str:
+        """What tells the experiment from all others; of one that an earlier release has written, when it was created."""
+        return str(self.text.get("id") or self.text.get("created", ""))
+
 
 def noted_parts(plan: Plan) -> dict[str, Any]:
     """Return what was declared as notes, by the names of the arguments of the `Tuner`."""
@@ -95,7 +100,7 @@ def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path)
         StorageError: If it cannot be written.
     """
     created = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    _write({"created": created, "seed": plan.seed, "settings": settings.as_fields()}, plan, directory)
+    _write({"created": created, "id": plan.experiment_id, "seed": plan.seed, "settings": settings.as_fields()}, plan, directory)
 
 
 def rewrite_declaration(plan: Plan, record: Record, directory: Path) -> None:
@@ -104,7 +109,7 @@ def rewrite_declaration(plan: Plan, record: Record, directory: Path) -> None:
     Raises:
         StorageError: If it cannot be written.
     """
-    _write({name: record.text[name] for name in ("created", "seed", "settings") if name in record.text}, plan, directory)
+    _write({name: record.text[name] for name in ("created", "id", "seed", "settings") if name in record.text}, plan, directory)
 
 
 def _write(beginning: Mapping[str, Any], plan: Plan, directory: Path) -> None:

@@ -42,6 +42,7 @@ class Plan:
         searcher: The searcher, without its search properties.
         stopper: The stop criterion.
         seed: What all chance in the experiment follows from.
+        experiment_id: Tells the experiment from all others; a restored one keeps it.
     """
 
     trainable: Any
@@ -55,6 +56,7 @@ class Plan:
     searcher: Searcher
     stopper: Stopper
     seed: int
+    experiment_id: str
 
     @property
     def metric(self) -> str | None:
@@ -84,7 +86,7 @@ class Plan:
         metric, mode = self.tune.metric, self.tune.mode
         if not self.scheduler.set_search_properties(metric, mode, seed=derived_seed(self.seed, "scheduler")):
             raise _named_twice(self.scheduler, metric, mode)
-        spec = {"seed": derived_seed(self.seed, "searcher"), "num_samples": self.tune.num_samples}
+        spec = {"seed": derived_seed(self.seed, "searcher"), "num_samples": self.tune.num_samples, "experiment": self.experiment_id}
         if not self.searcher.set_search_properties(metric, mode, self.space, **spec):
             raise _named_twice(self.searcher, metric, mode)
 
@@ -153,6 +155,7 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         searcher=_guarded(tune.search_alg or BasicVariantGenerator(), tune),
         stopper=stopper_from(run.stop),
         seed=secrets.randbits(32) if tune.seed is None else tune.seed,
+        experiment_id=secrets.token_hex(8),
     )
     plan.checkpoint.policy(is_class=is_class_trainable(trainable))
     _check_population(plan)
@@ -204,9 +207,9 @@ def _guarded(searcher: Searcher, tune: TuneConfig) -> Searcher:
     return searcher if tune.duplicates == "repeat" else DuplicateGuard(searcher, tune.duplicates)
 
 
-def with_seed(plan: Plan, seed: int) -> Plan:
-    """Return the plan with another seed."""
-    return replace(plan, seed=seed)
+def with_seed(plan: Plan, seed: int, experiment_id: str | None = None) -> Plan:
+    """Return the plan with another seed, and as that of another experiment."""
+    return replace(plan, seed=seed, experiment_id=experiment_id or plan.experiment_id)
 
 
 def derived_seed(seed: int, purpose: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from searchers.searcher import Searcher
 from searchers.space import SearchSpace, experiment_tag
-from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded
+from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded, TrialPaused
 from tuner.core.events import SKIPPED, SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
 from tuner.core.trial import Ending, Failure, Trial
@@ -110,6 +110,8 @@ class Proposer:
         match notice:
             case ResultRecorded(trial, _, flat):
                 self._searcher.on_trial_result(trial.trial_id, flat)
+            case TrialPaused(trial):
+                self._searcher.on_trial_pause(trial.trial_id, _last_flat(trial))
             case TrialEnded(trial) if trial.ending is None or (trial.ending is Ending.INTERRUPTED and not _is_given_up(trial)):
                 pass  # together with all others; it goes on when the experiment is restored, perhaps in the same breath
             case TrialEnded(trial):

@@ -78,7 +78,7 @@ class Tuner:
                 self._continue(directory, read_record(directory), ResumeConfig())
 
     def _continue(self, directory: Path, record: Record, resume: ResumeConfig, *, steal: bool = False, salvage: bool = False) -> None:
-        self._plan = with_seed(self._plan, record.seed)
+        self._plan = with_seed(self._plan, record.seed, record.experiment_id)
         self._directory = directory
         self._resumption = Resumption(record, resume, list(changes(record, self._plan)), steal=steal, salvage=salvage)
 

@@ -1,5 +1,7 @@
 """Every searcher fulfils the contract of searchers."""
 
+import warnings
+
 import pytest
 
 from searchers import (
@@ -44,13 +46,104 @@ class TestConcurrencyLimiterInBatches(SearcherContract):
         return ConcurrencyLimiter(BasicVariantGenerator(), max_concurrent=2, batch=True)
 
 
-class TestOptunaSearch(SearcherContract):
+class OptunaContract(SearcherContract):
     @pytest.fixture(autouse=True)
     def _needs_optuna(self):
         pytest.importorskip("optuna")
 
     def make_searcher(self):
-        return OptunaSearch()
+        return OptunaSearch(sampler=self.make_sampler())
+
+    def make_sampler(self):
+        return None
+
+
+class TestOptunaSearch(OptunaContract):
+    pass
+
+
+class TestOptunaSearchWithStorage(OptunaContract):
+    def make_searcher(self):
+        from optuna.storages import InMemoryStorage  # noqa: PLC0415  (an extra)
+
+        return OptunaSearch(storage=InMemoryStorage(), constraints=["score"])
+
+
+class TestOptunaSearchInAConcurrencyLimiter(OptunaContract):
+    def make_searcher(self):
+        return ConcurrencyLimiter(OptunaSearch(), max_concurrent=2, batch=True)
+
+
+class TestTPESampler(OptunaContract):
+    def make_sampler(self):
+        return samplers().TPESampler(seed=1)
+
+
+class TestUnseededTPESampler(OptunaContract):
+    def make_sampler(self):
+        return samplers().TPESampler()
+
+
+class TestGPSampler(OptunaContract):
+    @pytest.fixture(autouse=True)
+    def _needs_torch(self):
+        pytest.importorskip("torch")
+
+    def space(self):
+        return {"lr": uniform(0, 1), "epochs": 10}  # each suggestion takes the longer the more parameters there are
+
+    def make_sampler(self):
+        return samplers().GPSampler(seed=1, n_startup_trials=16)
+
+
+class TestCmaEsSampler(OptunaContract):
+    @pytest.fixture(autouse=True)
+    def _needs_cmaes(self):
+        pytest.importorskip("cmaes")
+
+    def make_sampler(self):
+        return samplers().CmaEsSampler(seed=1)
+
+
+class TestNSGAIISampler(OptunaContract):
+    def make_sampler(self):
+        return samplers().NSGAIISampler(seed=1, population_size=4)
+
+
+class TestNSGAIIISampler(OptunaContract):
+    def make_sampler(self):
+        return experimental("NSGAIIISampler", seed=1, population_size=4)
+
+
+class TestQMCSampler(OptunaContract):
+    def make_sampler(self):
+        return experimental("QMCSampler", seed=1, scramble=True)
+
+
+class TestRandomSampler(OptunaContract):
+    def make_sampler(self):
+        return samplers().RandomSampler(seed=1)
+
+
+class TestPartialFixedSampler(OptunaContract):
+    def make_sampler(self):
+        return experimental("PartialFixedSampler", {"activation": "gelu"}, samplers().TPESampler(seed=1))
+
+
+class TestGridSampler(OptunaContract):
+    def space(self):
+        return {"lr": choice([0.1, 0.2, 0.3]), "layer": {"units": randint(8, 65)}, "epochs": 10}
+
+    def make_sampler(self):
+        return samplers().GridSampler({"lr": [0.1, 0.3], "layer/units": [8, 16, 32]})
+
+
+class TestBruteForceSampler(OptunaContract):
+    def space(self):
+        return {"lr": choice([0.1, 0.2, 0.3]), "layer": {"units": randint(8, 12)}, "epochs": 10}
+
+    def make_sampler(self):
+        return experimental("BruteForceSampler", seed=1)
 
 
 class TestRepeater(SearcherContract):
@@ -123,3 +216,13 @@ class TestAxSearch(SearcherContract):
 
     def make_searcher(self):
         return AxSearch(method="random_search")  # its models take seconds; they have a test of their own
+
+
+def samplers():
+    return pytest.importorskip("optuna.samplers")
+
+
+def experimental(name, *arguments, **keywords):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return getattr(samplers(), name)(*arguments, **keywords)

@@ -86,7 +86,12 @@ def fold(plan, directory, num_read):
     return experiment, proposer
 
 
-CASES = [*itertools.product(SCHEDULERS, SEARCHERS), *((scheduler, "random") for scheduler in OTHERS), ("promotion", "limited")]
+CASES = [
+    *itertools.product(SCHEDULERS, SEARCHERS),
+    *((scheduler, "random") for scheduler in OTHERS),
+    ("promotion", "limited"),
+    ("promotion", "optuna"),
+]
 
 
 @pytest.mark.parametrize(("scheduler", "searcher"), CASES)

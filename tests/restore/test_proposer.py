@@ -3,7 +3,7 @@
 import pytest
 
 from searchers import Searcher
-from tuner.core.commands import AttemptFailed, ResultRecorded, TrialEnded
+from tuner.core.commands import AttemptFailed, ResultRecorded, TrialEnded, TrialPaused
 from tuner.core.trial import Ending, Failure, Trial
 from tuner.proposer import Proposer
 
@@ -18,6 +18,9 @@ class Listens(Searcher):
     def on_trial_result(self, trial_id, result):
         self.heard.append(("result", trial_id))
 
+    def on_trial_pause(self, trial_id, result=None):
+        self.heard.append(("pause", trial_id, result))
+
     def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
         self.heard.append(("failed" if error else "complete", trial_id))
 
@@ -31,6 +34,14 @@ def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_wa
     for trial in (foreign, own):
         trial.ending = Ending.COMPLETED
         proposer.tell(ResultRecorded(trial, {}, {}))
+        proposer.tell(TrialPaused(trial))
         proposer.tell(AttemptFailed(trial, Failure("ValueError", ""), will_retry=True))
         proposer.tell(TrialEnded(trial))
-    assert searcher.heard == [*end, ("result", "t1"), ("complete", "t1")]
+    assert searcher.heard == [*end, ("result", "t1"), ("pause", "t1", None), ("complete", "t1")]
+
+
+def test_a_pause_is_told_with_the_last_result_flattened():
+    searcher, trial = Listens(), Trial("t0", {}, {})
+    trial.last_result = {"loss": 1.0, "val": {"loss": 2.0}}
+    Proposer(searcher, {}, lambda config: {}).tell(TrialPaused(trial))
+    assert searcher.heard == [("pause", "t0", {"loss": 1.0, "val/loss": 2.0})]

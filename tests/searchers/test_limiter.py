@@ -22,6 +22,9 @@ class Recorder(Searcher):
     def on_trial_result(self, trial_id, result):
         self.told.append(("result", trial_id, result["loss"]))
 
+    def on_trial_pause(self, trial_id, result=None):
+        self.told.append(("pause", trial_id, result))
+
     def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
         self.told.append((trial_id, result, error, stopped))
 
@@ -58,6 +61,16 @@ def test_ends_are_passed_on_at_once_as_they_are():
     limiter.on_trial_complete("b", {"loss": 2}, stopped=True)
     limiter.on_trial_complete("a", error=True)
     assert inner.told == [("result", "b", 1), ("b", {"loss": 2}, False, True), ("a", None, True, False)]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_pause_is_passed_on_at_once_and_frees_no_room(batch):
+    inner = Recorder()
+    limiter = ConcurrencyLimiter(inner, 1, batch=batch)
+    limiter.suggest("a")
+    limiter.on_trial_pause("a", {"loss": 1})
+    assert inner.told == [("pause", "a", {"loss": 1})]
+    assert limiter.suggest("b") is None
 
 
 def test_a_batch_is_told_when_all_have_ended_in_the_order_of_suggestion():

@@ -237,6 +237,27 @@ def test_functions_may_return_nothing():
     assert 0 <= prepared({}, space=define_only).suggest("a")["x"] <= 1
 
 
+def test_constants_are_nested_by_their_names_like_parameters():
+    def define_with_constants(trial):
+        trial.suggest_float("model/lr", 0, 1)
+        return {"model/depth": 3, "model": {"act": "relu"}, "data": {"name": "mnist"}}
+
+    config = prepared({"data": {"size": 5}}, space=define_with_constants).suggest("a")
+    assert config.pop("data") == {"name": "mnist", "size": 5}
+    assert config["model"].pop("lr") >= 0
+    assert config == {"model": {"depth": 3, "act": "relu"}}
+
+
+@pytest.mark.parametrize("constants", [{"model/lr": 3}, {"model": {"lr": 3}}])
+def test_a_constant_must_not_stand_in_for_what_the_trial_was_asked_for(constants):
+    def define_twice(trial):
+        trial.suggest_float("model/lr", 0, 1)
+        return constants
+
+    with pytest.raises(ValueError, match=r"must not return constants for what it asks the trial for, got \['model/lr'\]"):
+        prepared({}, space=define_twice)
+
+
 def test_functions_must_not_return_anything_else():
     with pytest.raises(TypeError, match="a space function must return a dictionary of constants or None, got 3"):
         prepared({}, space=lambda _: 3).suggest("a")
@@ -366,7 +387,8 @@ def test_what_optuna_cannot_search_is_refused_with_the_space(word, message):
     ("metric", "mode", "message"),
     [
         (None, "min", r"metric must be the name of one metric for OptunaSearch, got None; set TuneConfig\(metric"),
-        (["loss", "size"], "min", "metric must be the name of one metric"),
+        (["loss", "size"], "min", "metric and mode must name as many different metrics as directions, got"),
+        ([], "min", "metric must be the name of one metric"),
         ("loss", None, r"mode must be one of .* for OptunaSearch, got None; set TuneConfig\(mode"),
         ("loss", "minimize", "mode must be one of .*, got 'minimize'"),
     ],

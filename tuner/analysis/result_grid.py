@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
 
-from tuner.core.result import DONE, TRIAL_ID
+from tuner.core.result import DONE, TRIAL_ID, flatten
 from tuner.core.retention import RetentionPolicy
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
@@ -17,6 +17,7 @@ from tuner.storage import remote
 from tuner.storage.recovery import read as journal_records
 
 from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
+from .importances import Evaluated, Evaluator, importances, require_optuna
 from .persistence import Persistence
 from .ranking import Mode, check_mode, is_number, rank, unknown_metric
 from .result import Result, result_of
@@ -214,6 +215,44 @@ class ResultGrid(Sequence[Result]):
         else:
             chosen = self._best_rows(filter_metric, filter_mode)
         return _frame(self._results, chosen)
+
+    def get_param_importances(
+        self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova"
+    ) -> pd.Series[float]:
+        """Return how much each hyperparameter mattered, as far as these trials can tell, whichever searcher proposed them.
+
+        Compared are the last values of all trials that have a finite one, as by `get_best_result`; where a scheduler stopped trials early,
+        how long they trained is part of that. Numbers are taken to have been searched on that scale, linear or logarithmic, on which they
+        lie more evenly; truth values, texts, lists and whatever else is no finite number are categories.
+
+        Args:
+            metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the `TuneConfig`.
+            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`.
+            evaluator: ``"ped_anova"``, how differently a parameter is distributed among the best tenth of the trials, which also judges
+                parameters that only some trials have; ``"fanova"``, its share of the metric's variance in a random forest; ``"mdi"``, its
+                share of the decrease of impurity there. The forests leave out parameters that only some trials have.
+
+        Returns:
+            The importances, which add up to 1, in descending order; the index holds the flattened names, e.g. ``"model/depth"``.
+            Parameters that are the same in all trials have 0.
+
+        Raises:
+            ImportError: If Optuna or, for the forests, scikit-learn is not installed.
+            ValueError: If fewer than 10 trials can be compared, no parameter differs, or metric, mode or evaluator is unknown.
+            RuntimeError: If no trial reported the metric of the `TuneConfig`.
+
+        Reference:
+            Watanabe, Bansal, Hutter. PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary Subspaces. IJCAI 2023,
+            arXiv 2304.10255. Hutter, Hoos, Leyton-Brown. An Efficient Approach for Assessing Hyperparameter Importance. ICML 2014.
+        """
+        import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
+
+        name, direction = self.objective(metric, mode)
+        require_optuna()
+        self._check_reported(name, is_default=metric is None)
+        values = [(flatten(trial.config), trial.summary[name].last) for trial in self._trials if name in trial.summary]
+        found = importances([Evaluated(config, value) for config, value in values if math.isfinite(value)], direction, evaluator)
+        return pd.Series(found, name="importance", dtype=float)
 
     @overload
     def __getitem__(self, index: int) -> Result: ...

@@ -123,6 +123,22 @@ class SearcherContract(ABC):
             searcher.on_trial_result("t00000", {"score": 0.5, "training_iteration": 1})
         searcher.on_trial_complete("t00000", {"score": 0.5, "training_iteration": 1})
 
+    def test_pauses_never_raise(self) -> None:
+        """Live with trials that are paused, once or more often, with whatever result, and go on, fail or end so; and with unknown ones."""
+        searcher = self._ready()
+        for result in ({"score": 0.5, "training_iteration": 1}, {"score": math.nan, "training_iteration": 2}, {"score": None}, {}, None):
+            for number, ending in enumerate(({}, {"error": True}, {"stopped": True})):
+                trial_id = f"{result}{number}"
+                if not isinstance(searcher.suggest(trial_id), dict):
+                    continue
+                for _ in range(2):
+                    searcher.on_trial_result(trial_id, result or {})
+                    searcher.on_trial_pause(trial_id, result)
+                    searcher.on_trial_pause(trial_id, result)
+                searcher.on_trial_complete(trial_id, None if ending.get("error") else result, **ending)
+                searcher.on_trial_pause(trial_id, result)
+        searcher.on_trial_pause("never suggested", {"score": 0.5})
+
     def test_the_state_goes_on_where_it_was(self) -> None:
         """Suggest from ``load_state_dict(state_dict())`` exactly what would have come next; an empty state owes nothing."""
         original = _Conversation(self._ready())
@@ -186,6 +202,8 @@ class _Conversation:
             result, ending = self._odd_result, self._odd_ending
         if result is not None:
             self.searcher.on_trial_result(trial_id, result)
+        if number % 4 == 1:  # as by a scheduler that promotes from rung to rung
+            self.searcher.on_trial_pause(trial_id, result)
         self.searcher.on_trial_complete(trial_id, None if ending.get("error") else result, **ending)
 
 

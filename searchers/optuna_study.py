@@ -1,0 +1,240 @@
+"""The study that a sampler sees: kept in memory, with paused trials as they stand, and put down as JSON.
+
+This file imports Optuna outright, since its classes derive from Optuna's; it is itself imported only when a study is opened.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, final
+
+import optuna
+from optuna.distributions import distribution_to_json, json_to_distribution
+from optuna.storages import InMemoryStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+TRIAL_ID = "trial_id"
+"""User attribute: which of the tuner's trials it is."""
+
+EXPERIMENT = "experiment"
+"""User attribute, in a storage: which experiment of the tuner a trial belongs to."""
+
+
+@final
+class StudyView(optuna.Study):
+    """A study of our own in memory, in which paused trials are PRUNED until they go on.
+
+    Optuna's states are final once told, and it has none for a trial that may yet go on. So the trials themselves stay RUNNING here until
+    they are over, and those that are paused are only shown otherwise. Trials are known by their numbers.
+
+    Args:
+        name: Its name.
+        modes: ``"min"`` or ``"max"`` for each objective: the direction in which it is optimised.
+    """
+
+    def __init__(self, name: str, modes: Sequence[str]) -> None:
+        self._view = _PausingStorage()
+        directions = [StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE for mode in modes]
+        with quiet():
+            self._view.create_new_study(directions, name)
+            super().__init__(name, self._view, pruner=optuna.pruners.NopPruner())
+
+    def stop(self) -> None:
+        """Do nothing: a sampler says here that it has proposed all there is, which is found out when it is asked again."""
+
+    def standing(self, number: int) -> FrozenTrial:
+        """Return a trial as it is, be it paused or not."""
+        return self._view.standing(number)
+
+    def note(self, number: int, trial_id: str) -> None:
+        """Put down which of the tuner's trials it is."""
+        self._view.set_trial_user_attr(number, TRIAL_ID, trial_id)
+
+    def report(self, number: int, step: int, value: float) -> None:
+        """Put down an intermediate value; a repeated step replaces the older value. A paused trial goes on with it."""
+        self._view.shown.pop(number, None)
+        self._view.set_trial_intermediate_value(number, step, value)
+
+    def show_paused(self, number: int, constraints: Mapping[str, float]) -> None:
+        """Show a trial as PRUNED at its last intermediate value, and by how much it violates constraints there."""
+        self._view.shown[number] = dict(constraints)
+
+    def end(self, number: int, state: TrialState, values: Sequence[float] | None, constraints: Mapping[str, float]) -> None:
+        """Tell how a trial ended.
+
+        Raises:
+            Exception: Whatever the sampler raises that hears of it; the trial has ended all the same.
+        """
+        self._view.shown.pop(number, None)
+        for name, value in constraints.items():
+            self._view.set_trial_system_attr(number, _constraint(name), value)
+        with quiet():
+            self.tell(number, values, state=state)
+
+    def give_up_newest(self) -> None:
+        """Tell the trial as failed that could not be given all its parameters; if it was a point to evaluate, that comes again."""
+        given_up = [
+            trial for trial in self._view.standing_trials() if trial.state is TrialState.RUNNING and TRIAL_ID not in trial.user_attrs
+        ]
+        for trial in given_up:
+            self._view.set_trial_state_values(trial.number, TrialState.FAIL)
+            if "fixed_params" in trial.system_attrs:
+                self.enqueue_trial(trial.system_attrs["fixed_params"], user_attrs=trial.user_attrs)
+
+    def numbers_of_ours(self) -> list[int]:
+        """Return the numbers of the trials that this search has proposed."""
+        return [
+            trial.number for trial in self._view.standing_trials() if TRIAL_ID in trial.user_attrs and EXPERIMENT not in trial.user_attrs
+        ]
+
+    def forget(self, number: int) -> None:
+        """Take a trial out of sight that will never be run."""
+        self._view.hidden.add(number)
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What samplers have put down about the study as a whole."""
+        return self._view.get_study_system_attrs(self._study_id)
+
+    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
+        """Take over what samplers have put down about the study as a whole."""
+        for name, value in attributes.items():
+            self._view.set_study_system_attr(self._study_id, name, value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the study as JSON values."""
+        trials = self._view.standing_trials()
+        return {
+            "trials": [_fields_of(trial) for trial in trials],
+            "attributes": dict(self.attributes),
+            "paused": [[number, constraints] for number, constraints in self._view.shown.items()],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned, into an empty study."""
+        with quiet():
+            self.add_trials(_trial_of(fields) for fields in state["trials"])
+        self.set_attributes(state["attributes"])
+        self._view.shown.update((number, constraints) for number, constraints in state["paused"])
+
+
+class _PausingStorage(InMemoryStorage):
+    """A storage in memory with one study, whose trials have their numbers as ids.
+
+    Attributes:
+        shown: Paused trials, with their constraints.
+        hidden: Trials that are not to be seen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: dict[int, dict[str, float]] = {}
+        self.hidden: set[int] = set()
+
+    def standing(self, number: int) -> FrozenTrial:
+        return super().get_trial(number)
+
+    def standing_trials(self) -> list[FrozenTrial]:
+        return [trial for trial in super().get_all_trials(0, deepcopy=False) if trial.number not in self.hidden]
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        return self._as_shown(super().get_trial(trial_id))
+
+    def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+        if not self.shown and not self.hidden:
+            return super().get_all_trials(study_id, deepcopy, states)
+        trials = [self._as_shown(trial) for trial in self.standing_trials()]
+        wanted = [trial for trial in trials if states is None or trial.state in states]
+        return copy.deepcopy(wanted) if deepcopy else wanted
+
+    def _as_shown(self, trial: FrozenTrial) -> FrozenTrial:
+        constraints = self.shown.get(trial.number)
+        if constraints is None or trial.last_step is None:
+            return trial
+        paused = copy.copy(trial)
+        paused.state = TrialState.PRUNED
+        value = trial.intermediate_values[trial.last_step]
+        paused.values = None if math.isnan(value) else [value]
+        paused.datetime_complete = trial.datetime_start
+        paused.system_attrs = {**trial.system_attrs, **{_constraint(name): violation for name, violation in constraints.items()}}
+        return paused
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Optuna from telling about studies and trials, and of each infinite value, and leave its verbosity as it was."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(verbosity, optuna.logging.ERROR))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def ended(params: Mapping[str, Any], distributions: Mapping[str, Any], values: Sequence[float]) -> FrozenTrial:
+    """Return a trial that has been run elsewhere, with its values."""
+    given = {name: params[name] for name in distributions}
+    return create_trial(params=given, distributions=dict(distributions), values=list(values))
+
+
+def copies(trials: Iterable[FrozenTrial]) -> Iterator[FrozenTrial]:
+    """Yield trials of another study as they can be added to a view."""
+    return (_trial_of(_fields_of(trial)) for trial in trials)
+
+
+def check_grid(trial: FrozenTrial) -> None:
+    """Refuse a grid that names other parameters than the space, or holds values outside of it.
+
+    Raises:
+        ValueError: If it does.
+    """
+    grid = trial.system_attrs.get("search_space")
+    if grid is None:
+        return
+    if grid.keys() != trial.distributions.keys():
+        raise ValueError(f"the grid names {sorted(grid)}, the space {sorted(trial.distributions)}")
+    for name, distribution in trial.distributions.items():
+        for value in grid[name]:
+            if not distribution._contains(distribution.to_internal_repr(value)):  # noqa: SLF001  (what Optuna itself asks)
+                raise ValueError(f"the grid holds {value!r} for {name!r}, which must lie in {distribution}")
+
+
+def random_sampler(seed: int) -> optuna.samplers.BaseSampler:
+    """Return a sampler that can search anything."""
+    return optuna.samplers.RandomSampler(seed=seed)
+
+
+def _constraint(name: str) -> str:
+    # As optuna.Trial.set_constraint writes it.
+    return f"constraints:{name}"
+
+
+def _fields_of(trial: FrozenTrial) -> dict[str, Any]:
+    return {
+        "state": trial.state.name,
+        "values": trial.values,
+        "params": trial.params,
+        "distributions": {name: distribution_to_json(distribution) for name, distribution in trial.distributions.items()},
+        "intermediate_values": list(map(list, trial.intermediate_values.items())),
+        "user_attrs": trial.user_attrs,
+        "system_attrs": trial.system_attrs,
+    }
+
+
+def _trial_of(fields: Mapping[str, Any]) -> FrozenTrial:
+    return create_trial(
+        state=TrialState[fields["state"]],
+        values=fields["values"],
+        params=fields["params"],
+        distributions={name: json_to_distribution(text) for name, text in fields["distributions"].items()},
+        intermediate_values={step: value for step, value in fields["intermediate_values"]},  # noqa: C416  (pairs come back as lists)
+        user_attrs=fields["user_attrs"],
+        system_attrs=fields["system_attrs"],
+    )

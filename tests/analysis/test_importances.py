@@ -1,0 +1,133 @@
+import builtins
+import math
+
+import numpy as np
+import pytest
+
+from tuner.analysis.importances import EVALUATORS, MIN_TRIALS
+from tuner.analysis.result_grid import ResultGrid
+from tuner.analysis.rows import MemoryRows
+
+pytest.importorskip("optuna")
+
+
+@pytest.fixture
+def grid_of(make):
+    """Return a function that makes a grid of trials with these configurations and losses."""
+
+    def grid(configs, losses, metric="loss", mode="min"):
+        trials = [
+            make.trial(f"t{number:05d}", [{"loss": loss}] if loss is not None else [], config=config)
+            for number, (config, loss) in enumerate(zip(configs, losses, strict=True))
+        ]
+        return ResultGrid(trials, "/nowhere", MemoryRows({}), metric, mode)
+
+    return grid
+
+
+def configs(num=60):
+    rng = np.random.Generator(np.random.PCG64(0))
+    return [
+        {
+            "lr": float(10 ** rng.uniform(-5, -1)),
+            "model": {"depth": int(rng.integers(1, 9)), "act": ["relu", "tanh"][rng.integers(2)]},
+            "noise": float(rng.uniform()),
+            "epochs": 5,
+        }
+        for _ in range(num)
+    ]
+
+
+def by_lr(config):
+    return (math.log10(config["lr"]) + 3) ** 2 + 0.01 * config["model"]["depth"]
+
+
+def by_act(config):
+    return (config["model"]["act"] == "tanh") * 5.0 + config["noise"] / 10
+
+
+@pytest.mark.parametrize("evaluator", EVALUATORS)
+def test_what_mattered_comes_first_by_its_flattened_name(grid_of, evaluator):
+    pytest.importorskip("sklearn")
+    found = grid_of(configs(), [by_lr(config) for config in configs()]).get_param_importances(evaluator=evaluator)
+    assert found.index[0] == "lr"
+    assert set(found.index) == {"lr", "model/depth", "model/act", "noise", "epochs"}
+    assert found.sum() == pytest.approx(1.0)
+    assert list(found) == sorted(found, reverse=True)
+    assert found["epochs"] == 0.0
+
+
+@pytest.mark.parametrize("evaluator", ["fanova", "mdi"])
+def test_categories_count_like_numbers(grid_of, evaluator):
+    pytest.importorskip("sklearn")
+    assert grid_of(configs(), [by_act(config) for config in configs()]).get_param_importances(evaluator=evaluator).index[0] == "model/act"
+
+
+def test_the_direction_says_which_trials_are_the_best(grid_of):
+    def only_matters_where_low(config):
+        return min(config["noise"], 0.3) + 0.0001 * config["model"]["depth"]
+
+    grid = grid_of(configs(200), [only_matters_where_low(config) for config in configs(200)])
+    assert grid.get_param_importances(mode="min").index[0] == "noise"
+    assert grid.get_param_importances(mode="max").index[0] == "model/depth"
+
+
+@pytest.mark.parametrize("value", [None, True, [1, 2], math.nan, math.inf, "x", (3,), object()])
+def test_whatever_stands_in_a_configuration_is_a_category(grid_of, value):
+    mixed = [{"x": value if number % 2 else 1, "y": number} for number in range(20)]
+    found = grid_of(mixed, [number % 2 for number in range(20)]).get_param_importances()
+    assert found.index[0] == "x"
+
+
+def test_parameters_that_only_some_trials_have_are_judged_by_ped_anova_and_left_out_by_forests(grid_of):
+    pytest.importorskip("sklearn")
+    some = [{"kind": "a", "rate": number / 40} if number % 2 else {"kind": "b"} for number in range(40)]
+    grid = grid_of(some, [config.get("rate", 2.0) for config in some])
+    assert set(grid.get_param_importances().index) == {"kind", "rate"}
+    assert list(grid.get_param_importances(evaluator="fanova").index) == ["kind"]
+
+
+def test_trials_without_a_finite_value_do_not_count(grid_of):
+    values = [by_lr(config) for config in configs()]
+    odd = [*values, math.nan, math.inf, None]
+    found = grid_of([*configs(), *configs(3)], odd).get_param_importances()
+    assert found.equals(grid_of(configs(), values).get_param_importances())
+
+
+def test_another_metric_can_be_named(grid_of):
+    grid = grid_of(configs(), [by_lr(config) for config in configs()], metric=None, mode=None)
+    assert grid.get_param_importances("loss", "min").index[0] == "lr"
+    with pytest.raises(ValueError, match="metric must be given"):
+        grid.get_param_importances()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "losses", "evaluator", "message"),
+    [
+        (configs(MIN_TRIALS - 1), range(MIN_TRIALS - 1), "ped_anova", "at least 10 trials with a finite value, got 9; run more"),
+        ([{"x": 1}] * 12, range(12), "ped_anova", "a parameter must differ between trials .*, got the same of each: x"),
+        (configs(12), range(12), "anova", "evaluator must be one of ped_anova, fanova, mdi, got 'anova'"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(grid_of, chosen, losses, evaluator, message):
+    with pytest.raises(ValueError, match=message):
+        grid_of(chosen, list(map(float, losses))).get_param_importances(evaluator=evaluator)
+
+
+@pytest.mark.parametrize(("missing", "evaluator", "command"), [("optuna", "ped_anova", "optuna"), ("sklearn", "fanova", "optuna,sklearn")])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(grid_of, monkeypatch, missing, evaluator, command):
+    imported = builtins.__import__
+    grid = grid_of(configs(), [by_lr(config) for config in configs()])
+
+    def without(name, *arguments, **keywords):
+        if name.split(".")[0] == missing:
+            raise ImportError(name)
+        return imported(name, *arguments, **keywords)
+
+    if missing == "sklearn":
+        fanova = pytest.importorskip("optuna.importance")
+        monkeypatch.setattr(fanova, "FanovaImportanceEvaluator", lambda **_: without("sklearn"))
+    else:
+        monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=rf'pip install "tuner-hpo\[{command}\]"'):
+        grid.get_param_importances(evaluator=evaluator)

@@ -1,0 +1,330 @@
+"""Each of Optuna's samplers searches through `OptunaSearch`, from a seed, to its end, and on after a restore."""
+
+import json
+import warnings
+
+import pytest
+
+from searchers import OptunaSearch, Searcher
+from searchers.space import choice, quniform, randint, uniform
+
+optuna = pytest.importorskip("optuna")
+samplers = optuna.samplers
+State = optuna.trial.TrialState
+
+SPACE = {"x": uniform(0, 1), "model": {"n": randint(1, 9), "act": choice(["a", "b"])}, "epochs": 5}
+FINITE = {"x": quniform(0, 1, 0.5), "model": {"n": randint(1, 3), "act": choice(["a", "b"])}, "epochs": 5}
+
+
+def make(name, *arguments, **keywords):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some are experimental
+        return getattr(samplers, name)(*arguments, **keywords)
+
+
+ENDLESS = {
+    "tpe": lambda: make("TPESampler", seed=3),
+    "gp": lambda: make("GPSampler", seed=3, n_startup_trials=18),
+    "cmaes": lambda: make("CmaEsSampler", seed=3),
+    "nsga2": lambda: make("NSGAIISampler", seed=3, population_size=5),
+    "nsga3": lambda: make("NSGAIIISampler", seed=3, population_size=5),
+    "qmc": lambda: make("QMCSampler", seed=3),
+    "random": lambda: make("RandomSampler", seed=3),
+    "fixed": lambda: make("PartialFixedSampler", {"model/act": "b"}, make("TPESampler", seed=3)),
+}
+EXHAUSTIVE = {
+    "grid": (lambda: make("GridSampler", {"x": [0.0, 0.5, 1.0], "model/n": [1, 2], "model/act": ["b"]}), 6),
+    "brute_force": (lambda: make("BruteForceSampler", seed=3), 12),
+}
+NEEDS = {"gp": "torch", "cmaes": "cmaes", "qmc": "scipy"}
+
+
+def prepared(sampler, space=SPACE, *, seed=0, metric="loss", mode="min", **arguments):
+    searcher = OptunaSearch(metric=metric, mode=mode, sampler=sampler, **arguments)
+    assert searcher.set_search_properties(None, None, space, seed=seed, experiment=f"experiment {seed}")
+    return searcher
+
+
+class Play:
+    """Runs trials of a searcher, three at a time; some fail and some are stopped."""
+
+    def __init__(self, searcher, number=0, running=()):
+        self.searcher, self.number, self.running = searcher, number, list(running)
+
+    def run(self, num):
+        configs = []
+        for _ in range(num):
+            config = self.searcher.suggest(f"t{self.number}")
+            configs.append(config)
+            if config == Searcher.FINISHED:
+                break
+            self.running.append((f"t{self.number}", config))
+            self.number += 1
+            if len(self.running) == 3:
+                self.end_oldest()
+        return configs
+
+    def end_oldest(self):
+        trial_id, config = self.running.pop(0)
+        number = int(trial_id[1:])
+        result = {"loss": (config["x"] - 0.3) ** 2 + number % 4 / 10, "size": config["model"]["n"], "training_iteration": 1}
+        self.searcher.on_trial_result(trial_id, result)
+        self.searcher.on_trial_complete(trial_id, None if number % 7 == 6 else result, error=number % 7 == 6, stopped=number % 5 == 4)
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_sampler_searches_and_repeats_itself_with_its_seed(name):
+    pytest.importorskip(NEEDS.get(name, "optuna"))
+    configs = Play(prepared(ENDLESS[name]())).run(25)
+    assert len(configs) == 25
+    assert all(0 <= config["x"] <= 1 and config["model"]["act"] in "ab" and config["epochs"] == 5 for config in configs)
+    assert len({config["x"] for config in configs}) > 10
+    if name != "gp":
+        assert Play(prepared(ENDLESS[name](), seed=1)).run(25) == configs, "the sampler's seed counts, not the experiment's"
+
+
+@pytest.mark.parametrize("name", [*ENDLESS, *EXHAUSTIVE])
+def test_a_restored_sampler_goes_on_as_if_uninterrupted(name):
+    pytest.importorskip(NEEDS.get(name, "optuna"))
+    maker, space = (ENDLESS[name], SPACE) if name in ENDLESS else (EXHAUSTIVE[name][0], FINITE)
+    original = Play(prepared(maker(), space))
+    original.run(4 if name in EXHAUSTIVE else 13)
+    state = json.loads(json.dumps(original.searcher.state_dict()))
+    if name == "cmaes":
+        assert state == {}
+        assert not original.searcher.keeps_state
+        return
+    assert original.searcher.keeps_state
+    restored = Play(prepared(maker(), space, seed=9), original.number, original.running)
+    restored.searcher.load_state_dict(state)
+    assert restored.run(8) == original.run(8)
+
+
+def test_no_pickle_of_cma_es_stands_in_a_state():
+    pytest.importorskip("cmaes")
+    searcher = prepared(ENDLESS["cmaes"]())
+    Play(searcher).run(25)
+    assert any(key.startswith("cma:optimizer") for trial in searcher.study.trials for key in trial.system_attrs)
+    assert searcher.state_dict() == {}
+
+
+def test_no_pickle_that_somebody_has_put_into_a_state_reaches_cma_es():
+    pytest.importorskip("cmaes")
+    planted = prepared(ENDLESS["tpe"]())
+    Play(planted).run(3)
+    with pytest.raises(ValueError, match=r"state must be empty with this sampler, got .*'study'.*; live through the search again"):
+        prepared(ENDLESS["cmaes"]()).load_state_dict(planted.state_dict())
+
+
+@pytest.mark.parametrize("name", EXHAUSTIVE)
+def test_a_sampler_that_has_proposed_all_there_is_ends_the_search(name):
+    maker, num = EXHAUSTIVE[name]
+    searcher = prepared(maker(), FINITE)
+    configs = Play(searcher).run(30)
+    assert configs.pop() == Searcher.FINISHED
+    assert len(configs) == len({str(config) for config in configs}) == num
+    assert searcher.suggest("late") == Searcher.FINISHED
+    assert len(searcher.study.trials) == num
+
+
+def test_a_grid_ends_while_its_trials_are_still_running():
+    searcher = prepared(EXHAUSTIVE["grid"][0](), FINITE)
+    assert [searcher.suggest(str(number)) for number in range(7)][-1] == Searcher.FINISHED
+
+
+def test_points_that_lie_on_a_grid_do_not_end_it_early():
+    points = [{"x": 0.5, "model": {"n": 1, "act": "b"}}]
+    configs = Play(prepared(EXHAUSTIVE["grid"][0](), FINITE, points_to_evaluate=points)).run(30)
+    assert configs.count(configs[0]) == 2
+    assert len(configs) == 8
+    assert configs.pop() == Searcher.FINISHED
+
+
+def test_brute_force_leaves_out_points_that_were_run():
+    points = [{"x": 0.5, "model": {"n": 1, "act": "b"}}]
+    configs = Play(prepared(EXHAUSTIVE["brute_force"][0](), FINITE, points_to_evaluate=points)).run(30)
+    assert configs[0]["model"] == points[0]["model"]
+    assert len(configs) == 13
+    assert len({str(config) for config in configs}) == 13
+
+
+def test_brute_force_goes_through_a_conditional_space():
+    def define(trial):
+        if trial.suggest_categorical("kind", ["deep", "flat"]) == "deep":
+            trial.suggest_int("deep/layers", 1, 3)
+
+    searcher = OptunaSearch(define, "loss", "min", sampler=make("BruteForceSampler", seed=0))
+    assert searcher.set_search_properties(None, None, {}, seed=0)
+    configs = [searcher.suggest(str(number)) for number in range(5)]
+    assert configs.pop() == Searcher.FINISHED
+    assert sorted(map(str, configs)) == sorted(map(str, [{"kind": "flat"}, *({"kind": "deep", "deep": {"layers": n}} for n in (1, 2, 3))]))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "arguments", "message"),
+    [
+        (lambda: make("BruteForceSampler"), {}, "BruteForceSampler cannot: FloatDistribution.step must be given"),
+        (lambda: make("GridSampler", {"x": [0.5]}), {}, "GridSampler cannot: The parameter name, model/n, is not found"),
+        (lambda: make("GridSampler", {"x": [0.5], "model/n": [1], "model/act": ["a"], "y": [1]}), {}, "the grid names .*'y'"),
+        (lambda: make("GridSampler", {"x": [0.5], "model/n": [1], "model/act": ["a", "c"]}), {}, r"'c' not in \('a', 'b'\)"),
+        (
+            lambda: make("GridSampler", {"x": [0.1, 0.2, 7.0], "model/n": [1], "model/act": ["a"]}),
+            {},
+            "(`7.0` is out of range of the parameter `x`|the grid holds 7.0 for 'x')",
+        ),
+        (lambda: make("PartialFixedSampler", {"x": 7.0}, make("RandomSampler")), {}, "'x' with value 7.0 is out of range"),
+        (ENDLESS["cmaes"], {"metric": ["loss", "size"], "mode": ["min", "min"]}, "CmaEsSampler cannot: If"),
+    ],
+)
+def test_what_a_sampler_cannot_search_is_refused_with_the_space(sampler, arguments, message):
+    with pytest.raises(ValueError, match=rf"sampler must be able to search the space for . metrics, .*{message}.*; take"):
+        prepared(sampler(), **arguments)
+
+
+def test_constraints_are_refused_beside_cma_es():
+    pytest.importorskip("cmaes")
+    with pytest.raises(ValueError, match="constraints must be None with CmaEsSampler"):
+        OptunaSearch(sampler=ENDLESS["cmaes"](), constraints=["size"])
+
+
+@pytest.mark.parametrize("inner", EXHAUSTIVE)
+def test_a_part_cannot_be_fixed_of_a_search_that_goes_through_all_there_is(inner):
+    with pytest.raises(ValueError, match=r"PartialFixedSampler must not hold (Grid|BruteForce)Sampler, which would repeat itself"):
+        OptunaSearch(sampler=make("PartialFixedSampler", {"model/act": "b"}, EXHAUSTIVE[inner][0]()))
+
+
+def test_an_unseeded_sampler_follows_the_seed_of_the_experiment():
+    assert Play(prepared(samplers.TPESampler(), seed=5)).run(15) == Play(prepared(samplers.TPESampler(), seed=5)).run(15)
+    assert prepared(samplers.TPESampler(), seed=5).suggest("a") != prepared(samplers.TPESampler(), seed=6).suggest("a")
+
+
+def test_samplers_of_other_seeds_propose_otherwise():
+    assert prepared(samplers.TPESampler(seed=5)).suggest("a") != prepared(samplers.TPESampler(seed=6)).suggest("a")
+
+
+def test_the_sampler_that_was_given_is_left_as_it_was():
+    given = samplers.RandomSampler(seed=3)
+    first = Play(prepared(given)).run(5)
+    assert Play(prepared(given)).run(5) == first
+
+
+@pytest.mark.parametrize("given", [samplers.TPESampler, "tpe"])
+def test_what_is_no_sampler_is_refused_at_once(given):
+    with pytest.raises(TypeError, match=r"sampler must be one of optuna.samplers, got .*; construct it first"):
+        OptunaSearch(sampler=given)
+
+
+def test_points_that_a_grid_cannot_complete_are_refused_with_the_space():
+    with pytest.raises(ValueError, match=r"GridSampler cannot: All parameters must be specified"):
+        prepared(EXHAUSTIVE["grid"][0](), FINITE, points_to_evaluate=[{"x": 0.5}])
+
+
+def test_points_out_of_the_range_that_a_function_asks_for_are_refused():
+    searcher = OptunaSearch(lambda trial: {"y": trial.suggest_float("x", 0, 1)}, "loss", "min", [{"x": 7.0}])
+    with pytest.raises(ValueError, match=r"cannot: Fixed parameter x with value 7.0 is out of range"):
+        searcher.set_search_properties(None, None, {}, seed=0)
+
+
+class Counting(samplers.BaseSampler):
+    """A sampler of a user's own, which remembers how often it was asked."""
+
+    def __init__(self):
+        self.num_asked = 0
+
+    def infer_relative_search_space(self, study, trial):
+        return {}
+
+    def sample_relative(self, study, trial, search_space):
+        return {}
+
+    def sample_independent(self, study, trial, param_name, param_distribution):
+        self.num_asked += 1
+        return self.num_asked / 100
+
+
+def test_a_sampler_from_elsewhere_keeps_what_it_remembers_and_is_brought_back_by_living_through_all_again():
+    searcher = prepared(Counting(), {"x": uniform(0, 1)})
+    assert [searcher.suggest(name)["x"] for name in "abc"] == [0.01, 0.02, 0.03]
+    assert not searcher.keeps_state
+    assert searcher.state_dict() == {}
+
+
+class Failing(Counting):
+    """A sampler that cannot go on."""
+
+    def __init__(self, fails_at):
+        super().__init__()
+        self.fails_at = fails_at
+
+    def sample_independent(self, study, trial, param_name, param_distribution):
+        value = super().sample_independent(study, trial, param_name, param_distribution)
+        if self.num_asked == self.fails_at:
+            raise RuntimeError("singular matrix")
+        return value
+
+    def after_trial(self, study, trial, state, values):
+        if trial.number == 0:
+            raise RuntimeError("cannot learn")
+
+
+def test_where_a_sampler_raises_the_suggestion_is_drawn_at_random_with_a_warning():
+    searcher = prepared(Failing(2), {"x": uniform(0, 1)})
+    assert searcher.suggest("a")["x"] == 0.01
+    with pytest.warns(RuntimeWarning, match="the sampler raised RuntimeError: singular matrix; this suggestion is drawn at random"):
+        assert 0 <= searcher.suggest("b")["x"] <= 1
+    assert searcher.suggest("c")["x"] == 0.03
+    assert [trial.state for trial in searcher.study.trials] == [State.RUNNING, State.FAIL, State.RUNNING, State.RUNNING]
+    with pytest.warns(RuntimeWarning, match="the sampler raised RuntimeError at the end of a trial: cannot learn"):
+        searcher.on_trial_complete("a", {"loss": 1.0})
+    assert searcher.study.trials[0].state == State.COMPLETE
+
+
+def test_a_point_is_not_lost_where_the_sampler_cannot_complete_it():
+    points = [{"y": number / 10} for number in range(9)]
+    searcher = prepared(Failing(0), {"x": uniform(0, 1), "y": uniform(0, 1)}, points_to_evaluate=points)
+    searcher._known.source._given.fails_at = 5
+    with pytest.warns(RuntimeWarning, match="singular matrix"):
+        configs = [searcher.suggest(name) for name in "abcdefghi"]
+    assert sorted(config["y"] for config in configs) == [point["y"] for point in points]
+
+
+def test_what_a_space_function_raises_in_the_midst_of_a_search_is_raised():
+    asked = []
+
+    def define(trial):
+        asked.append(trial)
+        if len(asked) > 1:
+            raise KeyError("typo")
+        trial.suggest_float("x", 0, 1)
+
+    searcher = OptunaSearch(define, "loss", "min")
+    searcher.set_search_properties(None, None, {}, seed=0)
+    with pytest.raises(KeyError, match="typo"):
+        searcher.suggest("a")
+
+
+@pytest.mark.parametrize("error", [TypeError("wrong"), KeyError("typo")])
+def test_what_a_space_function_raises_at_once_is_raised_with_the_space(error):
+    def define(trial):
+        raise error
+
+    searcher = OptunaSearch(define, "loss", "min")
+    with pytest.raises((TypeError, ValueError), match=r"wrong|typo"):
+        searcher.set_search_properties(None, None, {}, seed=0)
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "nsga2", "nsga3", "qmc", "random"])
+def test_conditional_spaces_go_with_every_sampler(name):
+    pytest.importorskip(NEEDS.get(name, "optuna"))
+
+    def define(trial):
+        trial.suggest_float("x", 0, 1)
+        if trial.suggest_categorical("model/act", ["a", "b"]) == "a":
+            trial.suggest_int("model/slope", 1, 5)
+        return {"model": {"n": 3}}
+
+    searcher = OptunaSearch(define, "loss", "min", sampler=ENDLESS[name]())
+    assert searcher.set_search_properties(None, None, {}, seed=0)
+    for config in Play(searcher).run(20):
+        assert ("slope" in config["model"]) == (config["model"]["act"] == "a")
+        assert config["model"]["n"] == 3

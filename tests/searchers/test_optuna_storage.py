@@ -1,0 +1,269 @@
+"""A search is written through to the user's storage, where others can look at it, and goes on in a study that exists."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from searchers import OptunaSearch
+from searchers.space import choice, uniform
+
+optuna = pytest.importorskip("optuna")
+State = optuna.trial.TrialState
+
+SPACE = {"lr": uniform(0, 1), "model": {"act": choice(["relu", "tanh"])}}
+
+LOOK = """
+import json, sys
+import optuna
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+backend = optuna.storages.journal.JournalFileBackend
+storage = sys.argv[1] if "://" in sys.argv[1] else optuna.storages.JournalStorage(backend(sys.argv[1]))
+trials = optuna.load_study(study_name="mine", storage=storage).trials
+print(json.dumps([[t.state.name, t.values, t.intermediate_values, t.params, t.user_attrs, t.constraints] for t in trials]))
+"""
+
+
+def prepared(experiment="one", seed=0, metric="loss", mode="min", **arguments):
+    searcher = OptunaSearch(metric=metric, mode=mode, **arguments)
+    assert searcher.set_search_properties(None, None, SPACE, seed=seed, experiment=experiment)
+    return searcher
+
+
+def row(loss, iteration):
+    return {"loss": loss, "training_iteration": iteration, "memory": loss - 1.0}
+
+
+def play(searcher, events):
+    """Tell a searcher what happens, as a journal would again."""
+    configs = []
+    for name, *told in events:
+        match told:
+            case []:
+                configs.append(searcher.suggest(name))
+            case ["pause", result]:
+                searcher.on_trial_pause(name, result)
+            case [result]:
+                searcher.on_trial_result(name, result)
+            case [result, ending]:
+                searcher.on_trial_complete(name, result, **ending)
+    return configs
+
+
+EVENTS = [
+    ("a",),
+    ("b",),
+    ("a", row(3.0, 1)),
+    ("b", row(math.nan, 1)),
+    ("a", "pause", row(3.0, 1)),
+    ("c",),
+    ("b", row(2.0, 2), {"stopped": True}),
+    ("d",),
+    ("c", None, {"error": True}),
+    ("a", row(0.5, 2)),
+    ("a", row(0.5, 2), {}),
+    ("e",),
+    ("d", row(1.0, 1)),
+    ("d", "pause", row(1.0, 1)),
+]
+
+
+@pytest.fixture(params=["sqlite", "journal"])
+def place(request, tmp_path):
+    """A storage, and how another process finds it."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'study.db'}"
+        return (lambda: url), url
+    path = str(tmp_path / "study.log")
+    return (lambda: optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(path))), path
+
+
+def seen(where):
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", LOOK, where], capture_output=True, text=True, check=True)  # noqa: S603  (our own interpreter)
+    return json.loads(done.stdout)
+
+
+def test_another_process_sees_states_values_parameters_and_ids_while_the_search_runs(place):
+    make, where = place
+    searcher = prepared(storage=make(), study_name="mine", constraints=["memory"])
+    configs = play(searcher, EVENTS)
+    trials = seen(where)
+    assert [trial[0] for trial in trials] == ["COMPLETE", "PRUNED", "FAIL", "RUNNING", "RUNNING"]
+    assert [trial[1] for trial in trials] == [[0.5], [2.0], None, None, None]
+    assert trials[0][2] == {"1": 3.0, "2": 0.5}
+    assert [trial[3] for trial in trials] == [{"lr": config["lr"], "model/act": config["model"]["act"]} for config in configs]
+    assert [trial[4] for trial in trials] == [{"experiment": "one", "trial_id": name} for name in "abcde"]
+    assert trials[0][5] == {"memory": -0.5}
+
+
+@pytest.mark.parametrize("num", range(len(EVENTS) + 1))
+def test_a_search_that_is_lived_through_again_writes_nothing_twice_and_proposes_the_same(num):
+    storage = optuna.storages.InMemoryStorage()
+    first = prepared(storage=storage, study_name="mine")
+    configs = play(first, EVENTS)
+    before = states_in(storage)
+    second = prepared(storage=storage, study_name="mine")
+    if num:
+        play(second, EVENTS[:num])
+    assert states_in(storage) == before
+    rest = play(second, EVENTS[num:])
+    assert rest == configs[len(configs) - len(rest) :]
+    assert states_in(storage) == before
+
+
+@pytest.mark.parametrize("num", range(1, len(EVENTS)))
+def test_a_search_restored_from_an_older_state_than_its_storage_lives_through_the_rest(num):
+    storage = optuna.storages.InMemoryStorage()
+    first = prepared(storage=storage, study_name="mine")
+    configs = play(first, EVENTS[:num])
+    state = json.loads(json.dumps(first.state_dict()))
+    configs += play(first, EVENTS[num:])
+    before = states_in(storage)
+    second = prepared(storage=storage, study_name="mine", seed=7, experiment="else")
+    second.load_state_dict(state)
+    rest = play(second, EVENTS[num:])
+    assert rest == configs[len(configs) - len(rest) :]
+    assert states_in(storage) == before
+    assert second.suggest("f") == first.suggest("f")
+
+
+def states_in(storage):
+    trials = optuna.load_study(study_name="mine", storage=storage).trials
+    return [(trial.state, trial.values, repr(trial.intermediate_values), trial.params, trial.user_attrs) for trial in trials]
+
+
+def test_a_study_that_exists_is_continued_with_what_it_knows():
+    storage = optuna.storages.InMemoryStorage()
+    first = prepared(storage=storage, study_name="mine")
+    for number in range(12):
+        config = first.suggest(str(number))
+        first.on_trial_complete(str(number), row(config["lr"], 1))
+    second = prepared(storage=storage, study_name="mine", experiment="two")
+    config = second.suggest("0")
+    assert len(second.study.trials) == 13
+    assert config["lr"] < 0.5, "the sampler has learnt"
+    second.on_trial_complete("0", row(0.0, 1))
+    assert [trial.user_attrs["experiment"] for trial in optuna.load_study(study_name="mine", storage=storage).trials] == ["one"] * 12 + [
+        "two"
+    ]
+    again = prepared(storage=storage, study_name="mine", experiment="two")
+    assert again.suggest("0") == config, "what it found then, and not what it has added since"
+
+
+def test_a_study_of_optunas_own_is_continued_with_its_sampler():
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=4))
+    study.enqueue_trial({"lr": 0.125})
+    study.ask({"lr": optuna.distributions.FloatDistribution(0, 1)})
+    study.tell(0, 0.5)
+    study.enqueue_trial({"lr": 0.25, "model/act": "tanh"})
+    searcher = prepared(study=study)
+    assert searcher.suggest("a") == {"lr": 0.25, "model": {"act": "tanh"}}
+    assert searcher.suggest("b") != searcher.suggest("c")
+    searcher.on_trial_complete("a", row(0.1, 1))
+    assert isinstance(searcher.study.sampler, optuna.samplers.RandomSampler)
+    assert [trial.state for trial in study.trials] == [State.COMPLETE, State.COMPLETE, State.RUNNING, State.RUNNING]
+    assert study.best_trial.user_attrs["trial_id"] == "a"
+
+
+def test_what_waits_in_a_study_is_run_first_and_again_when_it_is_lived_through_again():
+    storage = optuna.storages.InMemoryStorage()
+    optuna.create_study(study_name="mine", storage=storage).enqueue_trial({"lr": 0.25})
+    first = prepared(storage=storage, study_name="mine").suggest("a")
+    assert first["lr"] == 0.25
+    assert prepared(storage=storage, study_name="mine").suggest("a") == first
+    assert [trial.state for trial in optuna.load_study(study_name="mine", storage=storage).trials] == [State.RUNNING]
+
+
+def test_what_somebody_else_has_begun_to_run_is_run_twice():
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(study_name="mine", storage=storage)
+    study.enqueue_trial({"lr": 0.25})
+    searcher = prepared(storage=storage, study_name="mine")
+    assert len(searcher.study.trials) == 1
+    study.ask()
+    assert searcher.suggest("a")["lr"] == 0.25
+    assert len(study.trials) == 2
+
+
+def test_a_storage_without_a_name_gets_a_study_of_the_experiments_own_and_finds_it_again():
+    storage = optuna.storages.InMemoryStorage()
+    for _ in range(2):
+        prepared(storage=storage).suggest("a")
+    prepared(storage=storage, experiment="two").suggest("a")
+    assert [study.study_name for study in storage.get_all_studies()] == ["tuner-one", "tuner-two"]
+
+
+def test_the_qmc_sequence_goes_on_in_the_next_search_of_a_study():
+    pytest.importorskip("scipy")
+    storage, drawn = optuna.storages.InMemoryStorage(), []
+    for experiment in ("one", "two"):
+        with pytest.warns(optuna.exceptions.ExperimentalWarning):
+            sampler = optuna.samplers.QMCSampler(seed=1)
+        searcher = prepared(storage=storage, study_name="mine", experiment=experiment, sampler=sampler)
+        for number in range(5):
+            drawn.append(searcher.suggest(str(number))["lr"])
+            searcher.on_trial_complete(str(number), row(1.0, 1))
+    assert len(set(drawn)) == 10
+
+
+class Broken(optuna.storages.InMemoryStorage):
+    """A storage that fails for a while."""
+
+    is_broken = False
+
+    def set_trial_intermediate_value(self, *arguments):
+        if self.is_broken:
+            raise OSError("the database is locked")
+        super().set_trial_intermediate_value(*arguments)
+
+
+def test_a_storage_that_fails_is_told_of_once_and_made_up_for_later():
+    storage = Broken()
+    searcher = prepared(storage=storage, study_name="mine")
+    play(searcher, [("a",), ("b",)])
+    storage.is_broken = True
+    with pytest.warns(RuntimeWarning, match=r"Optuna's storage cannot be written to \(OSError: the database is locked\)") as told:
+        play(searcher, [("a", row(3.0, 1)), ("b", row(2.0, 1)), ("a", row(1.0, 2), {})])
+    assert len(told) == 1
+    storage.is_broken = False
+    searcher.on_trial_result("b", row(1.0, 2))
+    stored = optuna.load_study(study_name="mine", storage=storage).trials
+    assert [(trial.state, trial.intermediate_values) for trial in stored] == [
+        (State.COMPLETE, {1: 3.0, 2: 1.0}),
+        (State.RUNNING, {1: 2.0, 2: 1.0}),
+    ]
+
+
+def test_a_restored_search_writes_what_the_storage_has_not_heard_of():
+    first = prepared(storage=optuna.storages.InMemoryStorage(), study_name="mine")
+    play(first, EVENTS)
+    storage = optuna.storages.InMemoryStorage()
+    second = prepared(storage=storage, study_name="mine")
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert [trial.state for trial in optuna.load_study(study_name="mine", storage=storage).trials] == [
+        State.COMPLETE,
+        State.PRUNED,
+        State.FAIL,
+        State.RUNNING,
+        State.RUNNING,
+    ]
+
+
+@pytest.mark.parametrize("given", ["mine", optuna.Study])
+def test_what_is_no_study_is_refused_at_once(given):
+    with pytest.raises(TypeError, match=r"study must be an optuna.Study, got .*; load it first"):
+        OptunaSearch(study=given)
+
+
+def test_a_study_beside_a_storage_is_refused():
+    study = optuna.create_study()
+    with pytest.raises(ValueError, match="study must be given without study_name='mine' and storage, got both"):
+        OptunaSearch(study=study, study_name="mine")
+
+
+def test_several_directions_have_to_be_those_of_the_stored_study():
+    study = optuna.create_study(directions=["minimize", "minimize"])
+    with pytest.raises(ValueError, match=r"mode must be that of the stored study .*, got 'min, max'; choose another study_name"):
+        prepared(study=study, metric=["a", "b"], mode=["min", "max"]).suggest("a")
