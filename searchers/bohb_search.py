@@ -91,8 +91,11 @@ class BOHBSearch(ModelSearch):
         """Return configurations drawn from the density of the good ones, the most promising first."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        good, others = self._densities(self.observations.table(), encoding)
+        table = self.observations.table()
+        good, others = self._densities(table, encoding)
         candidates = good.drawn(rng, encoding, NUM_CANDIDATES, BANDWIDTH_FACTOR)
+        if encoding.has_prior:
+            candidates = np.concatenate([candidates, self.fresh(encoding, rng, NUM_CANDIDATES, table)])
         ratios = good.logs(candidates) - others.logs(candidates)
         proposed: Array = candidates[np.argsort(-ratios, kind="stable")]
         return proposed

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     Array = ndarray[Any, Any]
 
-NUM_RANDOM = 300
 NUM_LOCAL = 400
 NUM_BEST = 8
 """Around how many trials candidates are looked for."""
@@ -49,8 +48,8 @@ def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16
     return widest
 
 
-def pool_of(table: Table, encoding: Encoding, rng: Generator) -> Array:
-    """Return candidates: changes of the best trials, by steps of several sizes, and random vectors.
+def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
+    """Return changes of the best trials, by steps of several sizes.
 
     Args:
         table: What is known of trials, one at least.
@@ -63,8 +62,7 @@ def pool_of(table: Table, encoding: Encoding, rng: Generator) -> Array:
     best = table.vectors[np.lexsort((-table.heights, table.quantiles))[:NUM_BEST]]
     parents = best[rng.integers(len(best), size=NUM_LOCAL)]
     steps = np.array(STEPS)[rng.integers(len(STEPS), size=NUM_LOCAL)]
-    near = mutants(rng, encoding, parents, steps, CHANGE_PROBABILITY)
-    return np.concatenate([near, encoding.from_cube(rng.random((NUM_RANDOM, len(encoding.columns))))])
+    return mutants(rng, encoding, parents, steps, CHANGE_PROBABILITY)
 
 
 def spread_out(candidates: Array, known: Array, encoding: Encoding) -> Array:

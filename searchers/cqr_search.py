@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from .candidates import pool_of, spread_out
+from .candidates import around_best, spread_out
 from .encoding import Encoding
 from .model_search import ModelSearch
 from .quantile_trees import QuantileTrees, boost
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Array = ndarray[Any, Any]
 
+NUM_FRESH = 300
+"""How many candidates are no changes of the best."""
 NUM_QUANTILES = 5
 MIN_CONFORMAL = 32
 """From how many trials on some are held out to correct the quantiles."""
@@ -102,7 +104,7 @@ class CQRSearch(ModelSearch):
 
         fitted = self._up_to_date(encoding)
         table = self.observations.table()
-        pool = pool_of(table, encoding, rng)
+        pool = np.concatenate([around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)])
         quantiles = fitted.quantiles(pool)
         drawn = quantiles[rng.integers(NUM_QUANTILES, size=len(pool)), np.arange(len(pool))]
         # Trees give many candidates the same value; chance decides among them.

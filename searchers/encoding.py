@@ -72,6 +72,7 @@ class Encoding:
     Attributes:
         columns: What the entries of a vector stand for.
         num_categories: For each column the number of its categories, 0 for numbers.
+        has_prior: Whether the user expects anything of any of them.
         size: How many different configurations there are, None for infinitely many.
 
     Raises:
@@ -95,6 +96,7 @@ class Encoding:
             )
         self.columns = tuple(_column(path, domain) for path, domain in self._space.domains.items())
         self.num_categories = tuple(column.num_categories for column in self.columns)
+        self.has_prior = any(column.prior is not None for column in self.columns)
         counts = [column.num_values for column in self.columns if column.num_values is not None]
         # What functions compute may differ each time, so that a configuration that comes again need not be the same.
         self.size = prod(counts) if len(counts) == len(self.columns) and not self._space.dependents else None

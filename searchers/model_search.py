@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .candidates import latin
 from .encoding import Encoding, key
-from .observations import Observations, number_in
+from .observations import Observations, Table, number_in
+from .priors import PriorBand
 from .searcher import MODES, Searcher
 from .seeding import fresh_seed, generator, seed_of
 from .space import Path
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     Array = ndarray[Any, Any]
 
 NUM_INITIAL = 10
+NUM_FRESH = 8
+"""How many random points are drawn where one is wanted, lest the first was suggested before."""
+_DESIGN = 2**32
+"""The number of the generator of the first points, far from those of the suggestions."""
 MIN_OBSERVED = 4
 """Fewer trials tell a model nothing, and the next points are drawn at random."""
 
@@ -79,6 +84,17 @@ class ModelSearch(Searcher):
         self._points: list[dict[Path, Any]] = []
         self._seen: set[tuple[float | None, ...]] = set()
         self.observations = Observations()
+
+    def fresh(self, encoding: Encoding, rng: Generator, num_points: int, table: Table) -> Array:
+        """Return vectors that no model has chosen, for want of one or as its candidates: random, or where priors point.
+
+        Args:
+            encoding: The space.
+            rng: Source of chance.
+            num_points: How many.
+            table: What is known of trials.
+        """
+        return PriorBand(encoding).drawn(rng, num_points, table)
 
     @abstractmethod
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
@@ -199,14 +215,23 @@ class ModelSearch(Searcher):
         numbered = (encoding.numbered(start + step) for step in range(encoding.size))
         return next(vector for vector in numbered if key(vector) not in self._seen)
 
-    def _proposals(self, encoding: Encoding, rng: Generator) -> Iterable[Array]:
+    def _proposals(self, encoding: Encoding, rng: Generator) -> Array:
         number = self._num_suggested - len(self._points)
         if number < self._num_initial:
-            design = latin(generator(self._seed, 2**32 + 1), self._num_initial, len(encoding.columns))
-            return encoding.from_cube(design[[number]])
+            return self._first(encoding, rng, number)
         if self.observations.num_observed < MIN_OBSERVED or rng.random() < self._random_fraction:
-            return encoding.from_cube(rng.random((8, len(encoding.columns))))
+            return self.fresh(encoding, rng, NUM_FRESH, self.observations.table())
         return self.propose(encoding, rng)
+
+    def _first(self, encoding: Encoding, rng: Generator, number: int) -> Array:
+        """Return the point with that number of those that are spread over the space; half of them follow priors where there are any."""
+        band = PriorBand(encoding)
+        if encoding.has_prior and number == 0:
+            return band.expected(rng)
+        if encoding.has_prior and number % 2 == 0:
+            return band.prior.drawn(rng, NUM_FRESH)
+        design = latin(generator(self._seed, _DESIGN), self._num_initial, len(encoding.columns))
+        return encoding.from_cube(design[[number]])
 
 
 def _num_initial(given: int | None, num_samples: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
-from .candidates import pool_of, spread_out
+from .candidates import around_best, spread_out
 from .encoding import Encoding
 from .extra_trees import grow
 from .model_search import ModelSearch
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Array = ndarray[Any, Any]
 
+NUM_FRESH = 300
+"""How many candidates are no changes of the best."""
 NUM_TREES = 10
 MIN_LEAF = 1
 MAX_ROWS = 400
@@ -97,7 +99,7 @@ class TreeSearch(ModelSearch):
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         table = self.observations.table()
-        pool = pool_of(table, encoding, rng)
+        pool = np.concatenate([around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)])
         rows, scores = _learnt(table, rng)
         told = _told(rows, scores, pool, encoding, rng)
         order = np.argsort(-log_improvements(told, float(scores.min())), kind="stable")
