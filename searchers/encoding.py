@@ -7,7 +7,7 @@ parameter that does not exist in this configuration. Ordered categories count as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, final
 
@@ -35,6 +35,7 @@ class Column:
         num_categories: How many unordered categories it has, 0 for a number.
         num_values: How many values it has, None for infinitely many.
         edges: Where the stretch of each value but the first begins, for a number with few values; else None.
+        places: Where these values lie in the unit interval, for a number with few values; else None.
         prior: Where the user expects the best value, as an entry of a vector; None where nothing is expected.
         confidence: How sure the user is of that: ``"low"``, ``"medium"`` or ``"high"``.
     """
@@ -45,6 +46,7 @@ class Column:
     num_categories: int
     num_values: int | None
     edges: Array | None
+    places: Array | None
     prior: float | None
     confidence: str
 
@@ -154,16 +156,15 @@ class Encoding:
         return self.snapped(vectors)
 
     def snapped(self, vectors: Array) -> Array:
-        """Return the vectors with each entry moved to the middle of the stretch that stands for the same value."""
+        """Return the vectors with each entry moved to the place of the value for which it stands."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         snapped = np.array(vectors, dtype=float)
         for place, column in enumerate(self.columns):
-            if column.edges is not None:
-                edges = np.concatenate(([0.0], column.edges, [1.0]))
+            if column.edges is not None and column.places is not None:
                 index = np.searchsorted(column.edges, snapped[:, place], side="right")
                 known = ~np.isnan(snapped[:, place])
-                snapped[:, place] = np.where(known, (edges[index] + edges[np.minimum(index + 1, len(edges) - 1)]) / 2, np.nan)
+                snapped[:, place] = np.where(known, column.places[index], np.nan)
             elif not column.num_categories:
                 snapped[:, place] = np.clip(snapped[:, place], 0.0, 1.0)
         return snapped
@@ -192,13 +193,13 @@ def key(vector: Sequence[float]) -> tuple[float | None, ...]:
 def _column(path: Path, domain: Domain) -> Column:
     num_categories = len(domain.categories) if isinstance(domain, Categorical) and not domain.is_ordered else 0
     num_values = _num_values(domain)
-    edges = _edges(domain, num_values) if num_values is not None and not num_categories and num_values <= MAX_TABLE else None
-    prior = getattr(domain, "prior", None)
+    edges, places = None, None
+    if num_values is not None and not num_categories and num_values <= MAX_TABLE:
+        edges, places = _edges(domain, num_values), _places(domain, num_values)
     confidence = getattr(domain, "prior_confidence", None) or "medium"
-    column = Column(flat_name(path), path, domain, num_categories, num_values, edges, None, confidence)
-    if prior is None:
-        return column
-    return Column(flat_name(path), path, domain, num_categories, num_values, edges, column.encode(prior), confidence)
+    column = Column(flat_name(path), path, domain, num_categories, num_values, edges, places, None, confidence)
+    prior = getattr(domain, "prior", None)
+    return column if prior is None else replace(column, prior=column.encode(prior))
 
 
 def _num_values(domain: Domain) -> int | None:
@@ -218,3 +219,15 @@ def _edges(domain: Domain, num_values: int) -> Array:
         edges: Array = (bounds[1:-1] - bounds[0]) / (bounds[-1] - bounds[0])
         return edges
     return np.arange(1, num_values) / num_values
+
+
+def _places(domain: Domain, num_values: int) -> Array:
+    """Return where the values lie in the unit interval."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
+        values = np.log(domain.lower + domain.q * np.arange(num_values))
+        low, high = np.log(domain.lower - domain.q / 2), np.log(domain.upper + domain.q / 2)
+        places: Array = (values - low) / (high - low)
+        return places
+    return (np.arange(num_values) + 0.5) / num_values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 40
 """Where growing ends at the latest; trees of a thousand rows are about twenty deep."""
-_LEAST_GAIN = 1e-12
-"""What a cut has to lower the squared error by; less is rounding."""
+_NOT_ALLOWED = -math.inf
 _ABSENT = -1.0
 """Stands for NaN: below every place of the unit interval, so that half of the first cuts tell what is there from what is not."""
 
@@ -124,12 +124,13 @@ class _Growth:
         gains = self._gains(is_first, starts, sizes, min_leaf)
         best = gains.argmax(axis=0)
         columns = np.arange(len(starts))
-        is_cut = (gains[best, columns] > _LEAST_GAIN) & (not is_last)
+        is_mixed = np.maximum.reduceat(self.targets, starts) > np.minimum.reduceat(self.targets, starts)
+        is_cut = is_mixed & (gains[best, columns] > _NOT_ALLOWED) & (not is_last)
         self._note(starts, sizes, best, cuts[best, columns], is_cut)
         return self._descend(is_first[best[local], np.arange(len(local))], is_cut, local)
 
     def _gains(self, is_first: Array, starts: Array, sizes: Array, min_leaf: int) -> Array:
-        """Return by how much each cut lowers the squared error, by column and node; 0 where it is not allowed."""
+        """Return by how much each cut lowers the squared error, by column and node; minus infinity where it is not allowed."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         total = np.add.reduceat(self.targets, starts)
@@ -137,7 +138,7 @@ class _Growth:
         first_size = np.add.reduceat(is_first, starts, axis=1, dtype=np.int32)
         second_size = sizes - first_size
         gains = first**2 / np.maximum(first_size, 1) + (total - first) ** 2 / np.maximum(second_size, 1) - total**2 / sizes
-        return np.where((first_size >= min_leaf) & (second_size >= min_leaf), gains, 0.0)
+        return np.where((first_size >= min_leaf) & (second_size >= min_leaf), gains, _NOT_ALLOWED)
 
     def _note(self, starts: Array, sizes: Array, features: Array, thresholds: Array, is_cut: Array) -> None:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)

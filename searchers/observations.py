@@ -133,8 +133,7 @@ class Observations:
             shares = np.sort(quantiles[places]) if height else (np.arange(len(places)) + 0.5) / len(known)
             quantiles[places] = _dealt(values, shares)
             heights[places] = height
-        vectors = np.array([trial.vector for trial in known], dtype=float).reshape(len(known), -1)
-        return Table(names, vectors, quantiles, heights)
+        return Table(names, np.array([trial.vector for trial in known], dtype=float), quantiles, heights)
 
     def _columns(self, known: list[Observed]) -> list[dict[int, float]]:
         """Return for each level the values there by the number of the trial, from the lowest level to the highest."""
