@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 NUM_LOCAL = 400
 NUM_BEST = 8
 """Around how many trials candidates are looked for."""
-STEPS = (0.3, 0.2, 0.1)
+STEPS = (0.3, 0.2, 0.1, 0.05)
 """The standard deviations of changes, in parts of the unit interval."""
 CHANGE_PROBABILITY = 0.3
-NOVELTY = 0.4
+NOVELTY = 0.3
+"""The least distance from earlier trials, in parts of that of evenly spread ones."""
 MAX_LOOKED_AT = 200
 
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 NUM_FRESH = 300
 """How many candidates are no changes of the best."""
-NUM_TREES = 10
-MIN_LEAF = 1
+NUM_TREES = 20
+ROWS_PER_LEAF_ROW = 40
+MAX_MIN_LEAF = 4
+"""Leaves hold one trial at least, and one more for every 40 trials, up to four: few trials must each count, many average out chance."""
 MAX_ROWS = 400
 """To how many trials the model is fitted: the best half of so many, and as many of the others by chance."""
 
@@ -79,7 +81,7 @@ class TreeSearch(ModelSearch):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         evaluated_rewards: Sequence[float] | None = None,
         n_initial_points: int | None = None,
-        random_fraction: float = 0.1,
+        random_fraction: float = 0.05,
         time_attr: str = "training_iteration",
         seed: int | None = None,
     ) -> None:
@@ -152,6 +154,7 @@ def _told(rows: Array, scores: Array, pool: Array, encoding: Encoding, rng: Gene
     trend = Trend(rows, scores, encoding.num_categories)
     weights = trend.drawn(rng, NUM_TREES)
     left = scores - trend.of(rows, weights)
-    forest = grow(rows, left, encoding.num_categories, num_trees=NUM_TREES, rng=rng, min_leaf=MIN_LEAF)
+    min_leaf = min(1 + len(rows) // ROWS_PER_LEAF_ROW, MAX_MIN_LEAF)
+    forest = grow(rows, left, encoding.num_categories, num_trees=NUM_TREES, rng=rng, min_leaf=min_leaf)
     told: Array = forest.predict(pool) + trend.of(pool, weights)
     return told

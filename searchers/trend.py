@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 STIFFNESS = 5.0
 """How many rows it takes to move a weight half of the way from 0 to what they say."""
 
+CAUTION = 0.5
+
 
 @final
 class Trend:
@@ -49,12 +51,15 @@ class Trend:
         self._spread = float(np.std(targets - features @ self.weights))
 
     def drawn(self, rng: Generator, num_draws: int) -> Array:
-        """Return weights, one set per row, as likely as they are after what was seen."""
+        """Return weights, one set per row: drawn as likely as they are after what was seen, with `CAUTION` times the deviation.
+
+        What they leave is learnt by trees, so that the residuals, from which the deviation is known, overstate the doubt.
+        """
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         factor = np.linalg.cholesky(self._precision)
         noise = np.linalg.solve(factor.T, rng.normal(size=(len(self.weights), num_draws)))
-        drawn: Array = self.weights + self._spread * noise.T
+        drawn: Array = self.weights + CAUTION * self._spread * noise.T
         return drawn
 
     def of(self, rows: Array, weights: Array) -> Array:
