@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, final
@@ -137,22 +137,24 @@ class Observations:
 
     def _columns(self, known: list[Observed]) -> list[dict[int, float]]:
         """Return for each level the values there by the number of the trial, from the lowest level to the highest."""
-        valued = [(place, trial) for place, trial in enumerate(known) if trial.curve and not trial.is_failed]
+        climbing = [(place, trial, trial.last_slot) for place, trial in enumerate(known) if trial.curve and not trial.is_failed]
         columns: list[dict[int, float]] = []
-        for slot, end in self._levels([trial for _, trial in valued]):
-            found = {place: trial.at(slot, end) for place, trial in valued if not columns or trial.last_slot >= slot}
-            if not columns:
-                found = {place: known[place].curve[known[place].last_slot] if value is None else value for place, value in found.items()}
+        for slot, end in self._levels(last for _, _, last in climbing):
+            if columns:
+                climbing = [(place, trial, last) for place, trial, last in climbing if last >= slot]
+            found = {place: trial.at(slot, end) for place, trial, _ in climbing}
+            if not columns:  # who has not yet come to the first level has its last value there
+                found |= {place: trial.curve[last] for place, trial, last in climbing if found[place] is None}
             columns.append({place: value for place, value in found.items() if value is not None})
         rewards = {place: trial.reward for place, trial in enumerate(known) if trial.reward is not None}
         return [*columns[:-1], {**columns[-1], **rewards}] if columns else [rewards]
 
-    def _levels(self, trials: list[Observed]) -> list[tuple[int, int]]:
+    def _levels(self, last_slots: Iterable[int]) -> list[tuple[int, int]]:
         """Return at which slots trials are compared, each with where the next octave begins.
 
         Of each octave it is the slot at which most trials stand: there a scheduler holds them, or they end.
         """
-        standing = Counter(trial.last_slot for trial in trials)
+        standing = Counter(last_slots)
         octaves: dict[int, int] = {}
         for slot, _ in sorted(standing.items(), key=lambda pair: (-pair[1], pair[0])):
             octaves.setdefault(slot // SLOTS_PER_OCTAVE, slot)
