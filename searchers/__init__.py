@@ -8,38 +8,47 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .ax_search import AxSearch
     from .bayesopt_search import BayesOptSearch
+    from .bohb_search import BOHBSearch
     from .by_name import create_searcher
+    from .cqr_search import CQRSearch
     from .duplicates import DuplicateGuard
     from .hyperopt_search import HyperOptSearch
     from .limiter import ConcurrencyLimiter
     from .optuna_search import OptunaSearch
     from .repeater import Repeater
     from .searcher import Searcher
+    from .tree_search import TreeSearch
     from .variant_generator import BasicVariantGenerator
 
 __all__ = [
     "AxSearch",
+    "BOHBSearch",
     "BasicVariantGenerator",
     "BayesOptSearch",
+    "CQRSearch",
     "ConcurrencyLimiter",
     "DuplicateGuard",
     "HyperOptSearch",
     "OptunaSearch",
     "Repeater",
     "Searcher",
+    "TreeSearch",
     "create_searcher",
 ]
 
 _HOMES = {
     "AxSearch": "ax_search",
+    "BOHBSearch": "bohb_search",
     "BasicVariantGenerator": "variant_generator",
     "BayesOptSearch": "bayesopt_search",
+    "CQRSearch": "cqr_search",
     "ConcurrencyLimiter": "limiter",
     "DuplicateGuard": "duplicates",
     "HyperOptSearch": "hyperopt_search",
     "OptunaSearch": "optuna_search",
     "Repeater": "repeater",
     "Searcher": "searcher",
+    "TreeSearch": "tree_search",
     "create_searcher": "by_name",
 }
 

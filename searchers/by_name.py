@@ -12,6 +12,9 @@ from .searcher import Searcher
 _CLASSES: Mapping[str, str] = {
     "variant_generator": "BasicVariantGenerator",
     "random": "BasicVariantGenerator",
+    "tree": "TreeSearch",
+    "bohb": "BOHBSearch",
+    "cqr": "CQRSearch",
     "optuna": "OptunaSearch",
     "hyperopt": "HyperOptSearch",
     "bayesopt": "BayesOptSearch",
@@ -23,7 +26,8 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher:
     """Construct a searcher by its short name, e.g. from a command line.
 
     Args:
-        name: ``"variant_generator"`` or ``"random"``, which are the same; ``"optuna"``, ``"hyperopt"``, ``"bayesopt"`` or ``"ax"``.
+        name: ``"variant_generator"`` or ``"random"``, which are the same; ``"tree"``, ``"bohb"``, ``"cqr"``, ``"optuna"``,
+            ``"hyperopt"``, ``"bayesopt"`` or ``"ax"``.
         **kwargs: The arguments of its class.
 
     Raises:

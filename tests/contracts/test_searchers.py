@@ -8,11 +8,14 @@ from searchers import (
     AxSearch,
     BasicVariantGenerator,
     BayesOptSearch,
+    BOHBSearch,
     ConcurrencyLimiter,
+    CQRSearch,
     DuplicateGuard,
     HyperOptSearch,
     OptunaSearch,
     Repeater,
+    TreeSearch,
 )
 from searchers.repeater import TRIAL_INDEX
 from searchers.space import choice, grid_search, loguniform, quniform, randint, sample_from, uniform
@@ -216,6 +219,29 @@ class TestAxSearch(SearcherContract):
 
     def make_searcher(self):
         return AxSearch(method="random_search")  # its models take seconds; they have a test of their own
+
+
+class TestTreeSearch(SearcherContract):
+    def make_searcher(self):
+        return TreeSearch()
+
+
+class TestBOHBSearch(SearcherContract):
+    def make_searcher(self):
+        return BOHBSearch()
+
+
+class TestCQRSearch(SearcherContract):
+    def make_searcher(self):
+        return CQRSearch()
+
+
+class TestTreeSearchInAFiniteSpace(SearcherContract):
+    def make_searcher(self):
+        return TreeSearch()
+
+    def space(self):
+        return {"kind": choice(["a", "b", "c"]), "depth": randint(1, 5)}
 
 
 def samplers():

@@ -20,7 +20,7 @@ def test_searchers_with_a_library_go_by_its_name(name, kind):
 
 @pytest.mark.parametrize(("name", "remedy"), [("optunna", "; did you mean 'optuna'?"), ("xyz", "'xyz'"), (None, "None")])
 def test_an_unknown_name_is_refused_with_the_nearest_one(name, remedy):
-    with pytest.raises(ValueError, match=r"name must be one of 'variant_generator', 'random', 'optuna'.* got ") as caught:
+    with pytest.raises(ValueError, match=r"name must be one of 'variant_generator', 'random', 'tree'.* got ") as caught:
         create_searcher(name)
     assert str(caught.value).endswith(remedy)
 

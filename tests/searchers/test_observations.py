@@ -1,0 +1,113 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from searchers.observations import Observations, number_in, slot_of
+
+
+def observed(curves, failed=()):
+    observations = Observations()
+    for name, curve in curves.items():
+        observations.add(name, [0.5])
+        for time, value in curve.items():
+            observations.record(name, time, value)
+    for name in failed:
+        observations.end(name, is_failed=True)
+    return observations
+
+
+def order_of(observations):
+    table = observations.table()
+    return [table.names[place] for place in np.argsort(table.quantiles, kind="stable")]
+
+
+def test_trials_of_one_level_stand_in_the_order_of_their_values():
+    observations = observed({"a": {1: 0.3}, "b": {1: 0.1}, "c": {1: 0.2}, "running": {}})
+    assert order_of(observations) == ["b", "c", "a"]
+    assert observations.table().quantiles.tolist() == pytest.approx([5 / 6, 1 / 6, 3 / 6])
+
+
+def test_those_who_got_further_divide_the_places_they_had_below():
+    curves = {"a": {1: 1}, "b": {1: 2, 3: 9}, "c": {1: 3}, "d": {1: 4, 3: 5}, "e": {1: 5}}
+    # b and d had the second and fourth place; d is better above.
+    assert order_of(observed(curves)) == ["a", "d", "c", "b", "e"]
+
+
+def test_values_of_different_levels_are_never_compared():
+    rising = {"a": {1: 0.1, 9: 100.0}, "b": {1: 0.2, 9: 101.0}, "c": {1: 0.3}, "d": {1: 0.4}}
+    assert order_of(observed(rising)) == ["a", "b", "c", "d"]
+
+
+def test_equal_values_share_their_places():
+    assert observed({"a": {1: 1}, "b": {1: 1}, "c": {1: 2}, "d": {1: 1}}).table().quantiles.tolist() == pytest.approx(
+        [3 / 8, 3 / 8, 7 / 8, 3 / 8]
+    )
+
+
+def test_what_failed_or_is_no_number_counts_as_worst():
+    observations = observed({"a": {1: math.nan}, "b": {1: 5}, "c": {1: 0.1}, "d": {1: -math.inf}, "e": {}}, failed=["c", "e"])
+    table = observations.table()
+    assert order_of(observations)[0] == "b"
+    assert table.quantiles[[2, 4]].min() > table.quantiles[[0, 1, 3]].max()
+
+
+def test_many_reports_make_one_row_and_few_slots():
+    observations = observed({"a": {time: 1 / time for time in range(1, 1001)}})
+    assert len(observations.table().vectors) == 1
+    assert len(observations.trials["a"].curve) < 90
+
+
+def test_trials_are_compared_where_a_scheduler_holds_them():
+    # All rest at 5; the one that went on had the worst value there, and a better one before and after.
+    curves = {f"rests {number}": {4: 1.0, 5: 0.5 + number} for number in range(4)} | {"goes on": {4: 0.0, 5: 9.0, 6: 0.0}}
+    assert order_of(observed(curves))[-1] == "goes on"
+
+
+def test_known_rewards_are_compared_at_the_highest_level():
+    observations = observed({"a": {1: 1.0, 9: 0.5}, "b": {1: 2.0, 9: 0.7}, "c": {1: 3.0}})
+    observations.add_evaluated("given", [0.1], 0.6)
+    assert order_of(observations)[0] == "a"
+    assert observations.table().heights[-1] == 1
+
+
+def test_a_reward_alone_is_something_to_tell():
+    observations = Observations()
+    observations.add_evaluated("given", [0.1], 0.6)
+    assert (observations.num_observed, observations.table().quantiles.tolist()) == (1, [0.5])
+
+
+def test_results_of_unknown_trials_are_left_aside():
+    observations = Observations()
+    observations.record("nobody", 1, 0.5)
+    observations.end("nobody", is_failed=False)
+    assert observations.num_observed == 0
+    assert observations.table().vectors.shape[0] == 0
+
+
+def test_the_state_is_strict_json_and_tells_all():
+    observations = observed({"a": {1: 0.5, 3: math.nan}, "b": {}}, failed=["b"])
+    observations.add("absent", [math.nan])
+    observations.add_evaluated("given", [0.1], 0.6)
+    again = Observations()
+    again.load_state_dict(json.loads(json.dumps(observations.state_dict(), allow_nan=False)))
+    assert repr(again.trials) == repr(observations.trials)
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [({"x": 1}, 1.0), ({"x": np.float32(2)}, 2.0), ({"x": 10**400}, math.inf), ({}, None), ({"x": np.array(3.0)}, 3.0)],
+)
+def test_numbers_are_read_from_results(result, expected):
+    assert number_in(result, "x") == expected
+
+
+@pytest.mark.parametrize("value", [None, "0.5", [1], math.nan, np.array([1, 2])])
+def test_what_is_no_number_is_told_as_such(value):
+    assert math.isnan(number_in({"x": value}, "x"))
+
+
+@pytest.mark.parametrize("time", [0, -1.0, 1e-300])
+def test_a_time_from_zero_down_has_a_slot(time):
+    assert slot_of(time) <= slot_of(1e-3) < slot_of(1) == 0 < slot_of(2)
