@@ -1,0 +1,55 @@
+"""The searches that are compared, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A search of this project.
+
+    Attributes:
+        about: What it is, in words.
+        searcher: Name of a class in `searchers`.
+        scheduler: See `ours.run_ours`.
+    """
+
+    about: str
+    searcher: str
+    scheduler: str = "promotion"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A search of another project.
+
+    Attributes:
+        about: What it is, in words.
+        environment: Which environment it runs in, and the file in `peers` that speaks for it.
+        method: Its name there.
+    """
+
+    about: str
+    environment: str
+    method: str
+
+
+METHODS: Mapping[str, Ours | Peer] = {
+    "random": Ours("random search, full trainings", "BasicVariantGenerator", "fifo"),
+    "ours-random": Ours("promotion ASHA, random search", "BasicVariantGenerator"),
+    "ours-optuna": Ours("promotion ASHA, Optuna's TPE", "OptunaSearch"),
+    "ours-tree": Ours("promotion ASHA, trees over all rungs", "TreeSearch"),
+    "ours-bohb": Ours("promotion ASHA, density estimators", "BOHBSearch"),
+    "ours-cqr": Ours("promotion ASHA, conformal quantiles", "CQRSearch"),
+    "optuna-tpe": Peer("Optuna TPE, full trainings", "optuna", "tpe"),
+    "optuna-tpe-hyperband": Peer("Optuna TPE with HyperbandPruner", "optuna", "tpe-hyperband"),
+    "optuna-gp": Peer("Optuna GP, full trainings", "optuna", "gp"),
+    "syne-asha": Peer("Syne Tune ASHA", "syne_tune", "asha"),
+    "syne-bohb": Peer("Syne Tune BOHB", "syne_tune", "bohb"),
+    "syne-cqr": Peer("Syne Tune ASHA with CQR", "syne_tune", "cqr"),
+    "smac": Peer("SMAC3, multi-fidelity", "smac", "multi-fidelity"),
+    "dehb": Peer("DEHB", "dehb", "dehb"),
+    "ray-asha": Peer("Ray Tune ASHA, random search", "ray_tune", "asha"),
+}
