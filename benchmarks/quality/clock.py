@@ -101,5 +101,6 @@ class _Clock:
             self._tell("complete", name, trial)
 
     def _tell(self, do: str, name: str, trial: _Trial) -> Mapping[str, Any]:
-        value = float(self._table.curves[trial.index, trial.epoch - 1])
-        return self._question(do, trial=name, epoch=trial.epoch, value=value, cost_s=trial.cost_s)
+        epoch = min(trial.epoch, trial.until)
+        value = float(self._table.curves[trial.index, epoch - 1])
+        return self._question(do, trial=name, epoch=epoch, value=value, cost_s=trial.cost_s)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .model import Model
 from .problems import Problem
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
 DEFAULTS: Mapping[str, Any] = {
     "lr": 0.01, "batch_size": 32, "width": 32, "depth": 1, "dropout": 0.0, "weight_decay": 0.0, "momentum": 0.9, "activation": "relu",
@@ -53,9 +54,10 @@ def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
     """
     config = {**DEFAULTS, **config}
     sizes = _sizes(problem, config)
-    num_weights = sum(first * second for first, second in zip(sizes, sizes[1:], strict=False))
+    num_weights = sum(first * second for first, second in pairwise(sizes))
     num_train, num_valid = len(problem.train[0]), len(problem.valid[0])
-    return math.ceil(num_train / config["batch_size"]) * _STEP_S + (6 * num_train + 2 * num_valid) * num_weights / _FLOPS
+    num_steps = math.ceil(num_train / int(config["batch_size"]))
+    return num_steps * _STEP_S + (6 * num_train + 2 * num_valid) * num_weights / _FLOPS
 
 
 def _batches(configs: Sequence[Mapping[str, Any]]) -> list[list[int]]:
@@ -88,7 +90,7 @@ class _Batch:
         sizes = _sizes(problem, self._shared)
         self._weights = [
             scale * torch.randn((len(configs), fan_in, fan_out), generator=chance) * math.sqrt(2 / fan_in)
-            for fan_in, fan_out in zip(sizes, sizes[1:], strict=False)
+            for fan_in, fan_out in pairwise(sizes)
         ]
         self._biases = [torch.zeros((len(configs), 1, size)) for size in sizes[1:]]
         self._first = [torch.zeros_like(tensor) for tensor in self._parameters]
@@ -149,7 +151,7 @@ class _Batch:
             for number, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
                 parameter.requires_grad_(False)
                 decayed = gradient + self._weight_decay * parameter if number < len(self._weights) else gradient
-                parameter -= lr * self._direction(number, decayed)
+                parameter.sub_(lr * self._direction(number, decayed))
 
     def _direction(self, number: int, gradient: torch.Tensor) -> torch.Tensor:
         first, second = self._first[number], self._second[number]

@@ -51,11 +51,11 @@ class TimedSearcher(Searcher):
         self._timed(self._searcher.on_trial_complete, trial_id, result, error=error, stopped=stopped)
 
     def _timed(self, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        start_s = time.perf_counter()
+        start_s = time.process_time()
         try:
             return call(*arguments, **keywords)
         finally:
-            self.seconds += time.perf_counter() - start_s
+            self.seconds += time.process_time() - start_s
 
 
 def run_ours(searcher: str, scheduler: str, table: Table, seed: int) -> Trace:

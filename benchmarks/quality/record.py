@@ -24,7 +24,7 @@ class Record:
         changes: When its choice changed, as a share of its time, and the regret of the new choice.
         num_suggestions: How many configurations it proposed.
         num_epochs: How many epochs it trained.
-        decision_s: Real seconds in which it thought.
+        decision_s: CPU seconds in which it thought.
         versions: Of the libraries that searched.
     """
 

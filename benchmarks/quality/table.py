@@ -6,12 +6,14 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .grid import Axis, Grid
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 DATA = Path(__file__).parent / "data"
 UNIT = 1e-4

@@ -1,4 +1,4 @@
-"""The tasks: which problem, which model, which grid. *Development* tasks are for tuning methods, *reporting* tasks for the figures alone."""
+"""The tasks: which problem, model and grid. *Development* tasks are for tuning methods, *reporting* tasks for the figures alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ACTIVATIONS = ("activation", "choice", ("relu", "tanh"))
 _OPTIMIZERS = ("optimizer", "choice", ("adam", "sgd"))
 _SCHEDULES = ("schedule", "choice", ("constant", "cosine"))
 _TREES = (
-    log_axis("learning_rate", 0.01, 1.0, 10),
+    log_axis("learning_rate", 0.02, 1.0, 10),
     *axes(
         ("max_depth", "int", (1, 2, 3, 4, 5)),
         ("subsample", "linear", (0.3, 0.5, 0.7, 0.9)),

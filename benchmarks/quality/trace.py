@@ -17,7 +17,7 @@ class Epoch(NamedTuple):
     """A search has seen a value: at which virtual second, of which row of the table, after how many epochs."""
 
     at_s: float
-    index: int
+    row: int
     epoch: int
 
 
@@ -28,7 +28,7 @@ class Trace:
     Attributes:
         epochs: What it has seen, in order of time.
         num_suggestions: How many configurations it has proposed.
-        decision_s: Real seconds in which it thought.
+        decision_s: CPU seconds in which it thought.
         versions: Of the libraries that searched.
     """
 
@@ -51,13 +51,13 @@ def incumbents(table: Table, epochs: Iterable[Epoch]) -> list[tuple[float, float
     """
     changes: list[tuple[float, float]] = []
     best, chosen, end_s = float("inf"), -1, duration_s(table)
-    for at_s, index, epoch in epochs:
-        value = float(table.curves[index, epoch - 1])
+    for at_s, row, epoch in epochs:
+        value = float(table.curves[row, epoch - 1])
         if value < best:
             best = value
-            if index != chosen:
-                chosen = index
-                changes.append((at_s / end_s, table.regret(index)))
+            if row != chosen:
+                chosen = row
+                changes.append((at_s / end_s, table.regret(row)))
     return changes
 
 
