@@ -26,7 +26,7 @@ def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
     """Return the estimated seconds of an epoch: 0.1 us for each example, column and level of its trees, and 0.2 ms for each tree."""
     inputs = problem.train[0]
     num_trees: int = problem.num_outputs if problem.is_classification and problem.num_outputs > 2 else 1  # noqa: PLR2004  (two classes need one tree)
-    num_columns = max(1, math.floor(inputs.shape[1] * float(config["max_features"])))
+    num_columns = max(1, math.floor(int(inputs.shape[1]) * float(config["max_features"])))
     num_visits = len(inputs) * float(config["subsample"]) * num_columns * int(config["max_depth"])
     return num_trees * (_TREE_S + _NODE_S * num_visits)
 

@@ -76,6 +76,8 @@ class _Clock:
             self._trials[name] = _Trial(self._table.grid.index(order["config"]))
             self._trace.num_suggestions += 1
         trial = self._trials[name]
+        if any(name == running for _, _, running in self._due):
+            raise RuntimeError(f"the search asks for trial {name}, which is running; it has to have ended, or to have been paused")
         trial.until = order["until"]
         if trial.epoch >= trial.until:
             self._tell("complete", name, trial)
