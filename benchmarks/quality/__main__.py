@@ -7,32 +7,41 @@ from pathlib import Path
 
 from .methods import METHODS
 from .record import RESULTS, read
-from .report import report, task_rows
+from .report import report, task_rows, write_page
 from .running import run_all
 from .tasks import REPORTING, TASKS
 
 
 def main() -> None:
     """Do what the command line asks for."""
+    arguments = _parser().parse_args()
+    match arguments.command:
+        case "run":
+            run_all(arguments.methods, arguments.tasks, arguments.seeds, arguments.results)
+        case "tasks":
+            print("\n".join(task_rows()))
+        case _:
+            records = [record for record in read(arguments.results) if record.method in arguments.methods]
+            figures = "\n".join(report(records, arguments.tasks, arguments.seeds, arguments.ours))
+            print(figures)
+            if arguments.write:
+                write_page(figures)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run every search whose result is not in the file yet")
-    run.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME", help="default: all")
-    show = commands.add_parser("report", help="print the tables of docs/quality.md")
-    show.add_argument("--ours", default="ours-tree", choices=list(METHODS), metavar="NAME", help="what others are compared with")
-    show.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME", help="default: all")
     commands.add_parser("tasks", help="print a table of the tasks")
+    run = commands.add_parser("run", help="run every search whose result is not in the file yet")
+    show = commands.add_parser("report", help="print what the searches came to")
+    show.add_argument("--ours", default="ours-tree", choices=list(METHODS), metavar="NAME", help="what others are compared with")
+    show.add_argument("--write", action="store_true", help="put it into docs/quality.md, too")
     for command in (run, show):
+        command.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME", help="default: all")
         command.add_argument("--tasks", nargs="+", default=list(REPORTING), choices=list(TASKS), metavar="NAME", help="default: reporting")
         command.add_argument("--seeds", type=int, default=10, help="how many seeds, from 0 on (default: 10)")
         command.add_argument("--results", type=Path, default=RESULTS, help="file of results, a line of JSON for each search")
-    arguments = parser.parse_args()
-    if arguments.command == "run":
-        run_all(arguments.methods, arguments.tasks, arguments.seeds, arguments.results)
-        return
-    kept = [] if arguments.command == "tasks" else [one for one in read(arguments.results) if one.method in arguments.methods]
-    lines = report(kept, arguments.tasks, arguments.seeds, arguments.ours) if kept else task_rows()
-    print("\n".join(lines))
+    return parser
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from .trace import regret_at
 
 SHARES = tuple(round(0.01 * step, 2) for step in range(1, 101))
 """The moments at which searches are compared, as shares of their time."""
-FLOOR = 1e-3
-"""Regrets below this, a thousandth of the way from the best to the median configuration, count as this: the best has been found."""
+FLOOR = 1e-2
+"""Regrets below this count as this; otherwise one lucky hit of the very best grid point would outweigh everything else."""
 NUM_RESAMPLES = 10_000
 
 Values = NDArray[np.float64]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from .conversation import ROOT
 from .figures import SHARES, Comparison, Interval, compare
 from .methods import METHODS
 from .record import Record
@@ -13,6 +14,9 @@ from .table import read_table
 from .tasks import TASKS
 from .trace import NUM_WORKERS
 
+PAGE = ROOT / "docs" / "quality.md"
+BEGIN = "<!-- figures: python -m benchmarks.quality report --write -->"
+END = "<!-- end of figures -->"
 QUARTERS = (0.25, 0.5, 1.0)
 _SIGNS = {"ahead": "**ahead**", "behind": "**behind**", "open": "open"}
 
@@ -42,6 +46,24 @@ def report(records: Sequence[Record], tasks: Sequence[str], num_seeds: int, ours
     yield ""
     yield from (f"Left out: {name} has run {num} of {len(tasks) * num_seeds} times." for name, num in comparison.incomplete.items())
     yield from _versions(records, list(comparison.regrets))
+
+
+def page(text: str, figures: str) -> str:
+    """Return a text in which figures stand between their marks.
+
+    Raises:
+        ValueError: If the text has no such marks.
+    """
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the text has no lines {BEGIN!r} and {END!r} between which figures could stand")
+    return f"{head}{BEGIN}\n\n{figures}\n\n{END}{tail}"
+
+
+def write_page(figures: str) -> None:
+    """Put figures into the documentation."""
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
 
 
 def task_rows() -> Iterator[str]:

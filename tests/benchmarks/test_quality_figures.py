@@ -8,7 +8,7 @@ from benchmarks.quality.environments import NAMES
 from benchmarks.quality.figures import FLOOR, SHARES, bootstrap, compare
 from benchmarks.quality.methods import METHODS, Ours, Peer
 from benchmarks.quality.record import Record, record_of
-from benchmarks.quality.report import report
+from benchmarks.quality.report import PAGE, page, report
 from benchmarks.quality.trace import Epoch, Trace, duration_s, incumbents, regret_at
 from tests.benchmarks.quality_tables import small_table
 
@@ -102,3 +102,10 @@ def test_a_report_needs_ours():
 def test_every_peer_has_an_environment():
     assert {method.environment for method in METHODS.values() if isinstance(method, Peer)} == set(NAMES)
     assert {method.scheduler for method in METHODS.values() if isinstance(method, Ours)} <= {"promotion", "stopping", "fifo"}
+
+
+def test_figures_go_between_their_marks():
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(page(text, "figures"), "others") == page(text, "others")
+    with pytest.raises(ValueError, match="has no lines"):
+        page("nothing", "figures")
