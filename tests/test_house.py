@@ -20,7 +20,7 @@ BLOCKS = [(page, text) for page in ("README.md", "docs/schedulers.md") for text 
 IMPORTS = sorted(set(re.findall(r"`((?:from|import) (?:tuner|schedulers|searchers)\b[^`]*)`", README)))
 LINKS = [
     (page, link)
-    for page in ("README.md", "docs/reliability.md", "docs/schedulers.md")
+    for page in ("README.md", "docs/quality.md", "docs/reliability.md", "docs/schedulers.md")
     for link in re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8"))
 ]
 EXAMPLES = {

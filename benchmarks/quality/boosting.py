@@ -18,8 +18,8 @@ _TREE_S, _NODE_S = 2e-4, 1e-7
 
 
 def train_boosting(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
-    """Return the validation metric of each configuration (rows) after each epoch (columns)."""
-    return np.array([_curve(problem, config, num_epochs, seed + row) for row, config in enumerate(configs)])
+    """Return the validation metric of each configuration (rows) after each epoch (columns); all have the same seed."""
+    return np.array([_curve(problem, config, num_epochs, seed) for config in configs])
 
 
 def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:

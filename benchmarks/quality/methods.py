@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,12 +15,15 @@ class Ours:
     Attributes:
         about: What it is, in words.
         searcher: Name of a class in `searchers`.
-        scheduler: See `ours.run_ours`.
+        scheduler: ``"promotion"`` or ``"stopping"`` for ASHA of that type with ``reduction_factor=3`` from one epoch on, ``"fifo"`` for
+            full trainings.
+        arguments: Of the searcher.
     """
 
     about: str
     searcher: str
     scheduler: str = "promotion"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +58,25 @@ METHODS: Mapping[str, Ours | Peer] = {
     "dehb": Peer("DEHB", "dehb", "dehb"),
     "ray-asha": Peer("Ray Tune ASHA, random search", "ray_tune", "asha"),
 }
+
+
+def method_of(name: str) -> Ours | Peer:
+    """Return the search of a name: one of `METHODS`, or a searcher of ours with arguments, to be tried on development tasks.
+
+    Raises:
+        ValueError: If it is neither.
+
+    Example:
+        >>> method_of("BasicVariantGenerator(max_concurrent=2)").arguments
+        {'max_concurrent': 2}
+    """
+    if name in METHODS:
+        return METHODS[name]
+    try:
+        call = ast.parse(name, mode="eval").body
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
+            arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+            return Ours(f"promotion ASHA, {name}", call.func.id, arguments=arguments)
+    except (SyntaxError, ValueError):
+        pass
+    raise ValueError(f"a search must be one of {', '.join(METHODS)}, or a searcher with its arguments as in 'OptunaSearch()', got {name!r}")

@@ -31,8 +31,8 @@ _STEP_S, _FLOPS = 1e-4, 2e9
 def train_networks(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
     """Return the validation metric of each configuration (rows) after each epoch (columns).
 
-    A configuration's initial weights, its dropout and the order of its batches follow from `seed` and from where it stands in `configs`.
-    What has diverged has NaN.
+    All are trained with the same seed, as most people do: networks of one shape begin with the same weights, and have the same order of
+    batches and the same chance in dropout. What has diverged has NaN.
     """
     import torch  # noqa: PLC0415  (an extra, and heavy)
 
@@ -40,7 +40,7 @@ def train_networks(problem: Problem, configs: Sequence[Mapping[str, Any]], num_e
     torch.set_flush_denormal(True)
     values = np.full((len(configs), num_epochs), np.nan)
     for rows in _batches(configs):
-        batch = _Batch(problem, [{**DEFAULTS, **configs[row]} for row in rows], torch.Generator().manual_seed(seed * 1_000_003 + rows[0]))
+        batch = _Batch(problem, [{**DEFAULTS, **configs[row]} for row in rows], torch.Generator().manual_seed(seed))
         for epoch in range(num_epochs):
             batch.train(epoch / num_epochs)
             values[rows, epoch] = batch.validate()
@@ -89,8 +89,7 @@ class _Batch:
         self._valid = torch.from_numpy(problem.valid[0]), torch.from_numpy(problem.valid[1])
         sizes = _sizes(problem, self._shared)
         self._weights = [
-            scale * torch.randn((len(configs), fan_in, fan_out), generator=chance) * math.sqrt(2 / fan_in)
-            for fan_in, fan_out in pairwise(sizes)
+            scale * torch.randn((1, fan_in, fan_out), generator=chance) * math.sqrt(2 / fan_in) for fan_in, fan_out in pairwise(sizes)
         ]
         self._biases = [torch.zeros((len(configs), 1, size)) for size in sizes[1:]]
         self._first = [torch.zeros_like(tensor) for tensor in self._parameters]
@@ -133,7 +132,7 @@ class _Batch:
         for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
             hidden = self._activated(self._torch.baddbmm(bias, hidden, weight))
             if is_training and bool(self._dropout.any()):
-                kept = self._torch.rand(hidden.shape, generator=self._chance) >= self._dropout
+                kept = self._torch.rand(hidden.shape[1:], generator=self._chance) >= self._dropout
                 hidden = hidden * kept / (1 - self._dropout)
         return self._torch.baddbmm(self._biases[-1], hidden, self._weights[-1])
 

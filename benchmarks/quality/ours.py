@@ -15,6 +15,7 @@ from tuner.core.events import ResultReported
 from tuner.testing.simulation import Entry, simulate
 
 from .grid import Axis
+from .methods import Ours
 from .table import Table
 from .trace import NUM_WORKERS, Epoch, Trace, duration_s
 
@@ -58,17 +59,15 @@ class TimedSearcher(Searcher):
             self.seconds += time.process_time() - start_s
 
 
-def run_ours(searcher: str, scheduler: str, table: Table, seed: int) -> Trace:
+def run_ours(method: Ours, table: Table, seed: int) -> Trace:
     """Search a table.
 
     Args:
-        searcher: Name of a class in `searchers`.
-        scheduler: ``"promotion"`` or ``"stopping"`` for ASHA of that type with ``reduction_factor=3`` from one epoch on, ``"fifo"`` for
-            full trainings.
+        method: Which searcher with which scheduler.
         table: What to search.
         seed: Of the experiment.
     """
-    timed = TimedSearcher(getattr(searchers, searcher)())
+    timed = TimedSearcher(getattr(searchers, method.searcher)(**method.arguments))
     simulation = simulate(
         _curves(table),
         param_space={axis.name: _word(axis) for axis in table.grid.axes},
@@ -77,7 +76,7 @@ def run_ours(searcher: str, scheduler: str, table: Table, seed: int) -> Trace:
             mode="min",
             num_samples=-1,
             search_alg=timed,
-            scheduler=_scheduler(scheduler, table.num_epochs),
+            scheduler=_scheduler(method.scheduler, table.num_epochs),
             time_budget_s=duration_s(table),
             seed=seed,
         ),

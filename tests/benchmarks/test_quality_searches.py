@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.quality import record
 from benchmarks.quality.clock import run_peer
 from benchmarks.quality.conversation import Conversation, PeerFailed
+from benchmarks.quality.methods import METHODS, Ours, method_of
 from benchmarks.quality.ours import run_ours
 from benchmarks.quality.peers import dialogue
 from benchmarks.quality.peers.dialogue import CONTINUE, PAUSE, STOP, Order
+from benchmarks.quality.running import run_all
 from benchmarks.quality.trace import NUM_WORKERS, duration_s
 from tests.benchmarks.quality_tables import GRID, small_table
 
 CONFIGS = list(GRID.configs())
-OURS = [("BasicVariantGenerator", "promotion"), ("BasicVariantGenerator", "fifo"), ("OptunaSearch", "stopping")]
+OURS = [METHODS["ours-random"], METHODS["random"], Ours("", "OptunaSearch", "stopping")]
 
 
 class Scripted:
@@ -41,6 +44,11 @@ class Scripted:
 def told(search, **question):
     answer = {"versions": {}} if question["do"] == "begin" else dialogue._answer(search, question)
     return {"seconds": 0.5, **answer}
+
+
+def share_at_work(trace, table):
+    """Return which share of all workers' time went into epochs that were reported."""
+    return sum(float(table.costs_s[epoch.row]) for epoch in trace.epochs) / (NUM_WORKERS * duration_s(table))
 
 
 def run(search):
@@ -155,6 +163,7 @@ def test_optuna_is_asked_and_told(method):
     assert trace.epochs == again.epochs
     assert trace.num_suggestions >= 30
     assert trace.epochs[-1].at_s <= duration_s(table)
+    assert 0.9 < share_at_work(trace, table) <= 1.0
     assert list(trace.versions) == ["optuna"]
     assert (max(epoch.epoch for epoch in trace.epochs), trace.decision_s > 0) == (9, True)
 
@@ -162,14 +171,34 @@ def test_optuna_is_asked_and_told(method):
 @pytest.mark.parametrize(
     ("searcher", "scheduler"), [("BasicVariantGenerator", "promotion"), ("BasicVariantGenerator", "fifo"), ("OptunaSearch", "stopping")]
 )
-def test_our_searches_run_on_a_table(searcher, scheduler):
+def test_our_searches_run_on_a_table(method):
     table = small_table()
-    trace, again = (run_ours(searcher, scheduler, table, seed=3) for _ in range(2))
+    trace, again = (run_ours(method, table, seed=3) for _ in range(2))
     assert trace.epochs == again.epochs
-    assert trace.epochs != run_ours(searcher, scheduler, table, seed=4).epochs
+    assert trace.epochs != run_ours(method, table, seed=4).epochs
     assert [epoch.at_s for epoch in trace.epochs] == sorted(epoch.at_s for epoch in trace.epochs)
     assert trace.epochs[-1].at_s <= duration_s(table)
-    # Nobody works for nothing, and all work all the time.
-    spent_s = sum(float(table.costs_s[epoch.row]) for epoch in trace.epochs)
-    assert 0.9 < spent_s / (NUM_WORKERS * duration_s(table)) <= 1.0
+    assert 0.9 < share_at_work(trace, table) <= 1.0
     assert trace.num_suggestions >= len({epoch.row for epoch in trace.epochs})
+
+
+def test_a_search_that_cannot_run_does_not_keep_others_from_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TUNER_QUALITY_ENVIRONMENTS", str(tmp_path))
+    path = tmp_path / "results.jsonl"
+    assert run_all(["dehb", "random"], ["wine_trees"], 1, path) == ["dehb"]
+    assert [kept.key for kept in record.read(path)] == [("random", "wine_trees", 0)]
+    assert "benchmarks.quality.environments dehb" in capsys.readouterr().out
+    assert run_all(["random"], ["wine_trees"], 1, path) == []
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_a_searcher_of_ours_may_be_named_with_arguments():
+    assert method_of("random") is METHODS["random"]
+    method = method_of("OptunaSearch(seed=3, study_name='s')")
+    assert (method.searcher, method.scheduler, method.arguments) == ("OptunaSearch", "promotion", {"seed": 3, "study_name": "s"})
+
+
+@pytest.mark.parametrize("name", ["nobody", "OptunaSearch", "OptunaSearch(3)", "OptunaSearch(seed=open)", "os.remove(path='x')", "1 +"])
+def test_a_name_that_means_nothing_is_refused(name):
+    with pytest.raises(ValueError, match="a search must be one of random"):
+        method_of(name)

@@ -119,7 +119,7 @@ def test_networks_learn_and_may_diverge(problem):
     ]
     values = train_networks(problem, configs, 4, seed=0)
     assert values.shape == (3, 4)
-    assert values[0, -1] < 0.6 * values[0, 0]
+    assert values[0, -1] < 0.7 * values[0, 0]
     assert not values[1, -1] < 1.0
     assert values[2, -1] < values[2, 0]
     np.testing.assert_array_equal(values, train_networks(problem, configs, 4, seed=0))
