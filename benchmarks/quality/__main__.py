@@ -25,7 +25,10 @@ def main() -> int:
             print("\n".join(task_rows()))
         case _:
             records = [record for record in read(arguments.results) if record.method in arguments.methods]
-            figures = "\n".join(report(records, arguments.tasks, arguments.seeds, arguments.ours))
+            try:
+                figures = "\n".join(report(records, arguments.tasks, arguments.seeds, arguments.ours))
+            except ValueError as error:
+                sys.exit(str(error))
             print(figures)
             if arguments.write:
                 write_page(figures)

@@ -1,9 +1,11 @@
 """The figures of the quality benchmark: regrets, ranks, intervals, records and the report."""
 
+import doctest
+
 import numpy as np
 import pytest
 
-from benchmarks.quality import record
+from benchmarks.quality import figures, methods, record
 from benchmarks.quality.environments import NAMES
 from benchmarks.quality.figures import FLOOR, SHARES, bootstrap, compare
 from benchmarks.quality.methods import METHODS, Ours, Peer
@@ -109,3 +111,9 @@ def test_figures_go_between_their_marks():
     assert page(page(text, "figures"), "others") == page(text, "others")
     with pytest.raises(ValueError, match="has no lines"):
         page("nothing", "figures")
+
+
+@pytest.mark.parametrize("module", [figures, methods])
+def test_examples_do_what_they_say(module):
+    outcome = doctest.testmod(module)
+    assert (outcome.failed, outcome.attempted) == (0, 1)

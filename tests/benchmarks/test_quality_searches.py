@@ -168,9 +168,7 @@ def test_optuna_is_asked_and_told(method):
     assert (max(epoch.epoch for epoch in trace.epochs), trace.decision_s > 0) == (9, True)
 
 
-@pytest.mark.parametrize(
-    ("searcher", "scheduler"), [("BasicVariantGenerator", "promotion"), ("BasicVariantGenerator", "fifo"), ("OptunaSearch", "stopping")]
-)
+@pytest.mark.parametrize("method", OURS, ids=lambda method: f"{method.searcher}-{method.scheduler}")
 def test_our_searches_run_on_a_table(method):
     table = small_table()
     trace, again = (run_ours(method, table, seed=3) for _ in range(2))
