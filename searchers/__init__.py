@@ -6,18 +6,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .bohb_search import BOHBSearch
+    from .cqr_search import CQRSearch
     from .limiter import ConcurrencyLimiter
     from .optuna_search import OptunaSearch
     from .searcher import Searcher
+    from .tree_search import TreeSearch
     from .variant_generator import BasicVariantGenerator
 
-__all__ = ["BasicVariantGenerator", "ConcurrencyLimiter", "OptunaSearch", "Searcher"]
+__all__ = ["BOHBSearch", "BasicVariantGenerator", "CQRSearch", "ConcurrencyLimiter", "OptunaSearch", "Searcher", "TreeSearch"]
 
 _HOMES = {
+    "BOHBSearch": "bohb_search",
     "BasicVariantGenerator": "variant_generator",
+    "CQRSearch": "cqr_search",
     "ConcurrencyLimiter": "limiter",
     "OptunaSearch": "optuna_search",
     "Searcher": "searcher",
+    "TreeSearch": "tree_search",
 }
 
 

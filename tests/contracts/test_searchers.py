@@ -2,8 +2,8 @@
 
 import pytest
 
-from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
-from searchers.space import choice, grid_search, sample_from, uniform
+from searchers import BasicVariantGenerator, BOHBSearch, ConcurrencyLimiter, CQRSearch, OptunaSearch, TreeSearch
+from searchers.space import choice, grid_search, randint, sample_from, uniform
 from tuner.testing.searcher_contract import SearcherContract
 
 
@@ -41,3 +41,26 @@ class TestOptunaSearch(SearcherContract):
 
     def make_searcher(self):
         return OptunaSearch()
+
+
+class TestTreeSearch(SearcherContract):
+    def make_searcher(self):
+        return TreeSearch()
+
+
+class TestBOHBSearch(SearcherContract):
+    def make_searcher(self):
+        return BOHBSearch()
+
+
+class TestCQRSearch(SearcherContract):
+    def make_searcher(self):
+        return CQRSearch()
+
+
+class TestTreeSearchInAFiniteSpace(SearcherContract):
+    def make_searcher(self):
+        return TreeSearch()
+
+    def space(self):
+        return {"kind": choice(["a", "b", "c"]), "depth": randint(1, 5)}

@@ -1,0 +1,130 @@
+"""Candidates among which a model chooses: random vectors, and the best known ones with small changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .encoding import Encoding
+from .observations import Table
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+
+    Array = ndarray[Any, Any]
+
+NUM_RANDOM = 300
+NUM_LOCAL = 400
+NUM_BEST = 8
+"""Around how many trials candidates are looked for."""
+STEPS = (0.3, 0.2, 0.1)
+"""The standard deviations of changes, in parts of the unit interval."""
+CHANGE_PROBABILITY = 0.3
+NOVELTY = 0.4
+MAX_LOOKED_AT = 200
+
+
+def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16) -> Array:
+    """Return points of the unit cube, of which each slice of each side holds one: of some such designs the one that is spread best.
+
+    Args:
+        rng: Source of chance.
+        num_points: How many points, and slices of each side.
+        num_columns: How many dimensions.
+        num_tries: From how many designs the one is taken whose nearest two points are farthest apart.
+
+    Reference:
+        McKay, Beckman, Conover. A comparison of three methods for selecting values of input variables. Technometrics 21, 1979.
+        Morris, Mitchell. Exploratory designs for computational experiments. Journal of Statistical Planning and Inference 43, 1995.
+    """
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    slices = np.tile(np.arange(num_points)[:, None], (num_tries, 1, num_columns))
+    designs = (rng.permuted(slices, axis=1) + rng.random(slices.shape)) / num_points
+    if num_points == 1 or num_columns == 0:
+        only: Array = designs[0]
+        return only
+    gaps = ((designs[:, :, None] - designs[:, None]) ** 2).sum(axis=-1) + 2 * num_columns * np.eye(num_points)
+    widest: Array = designs[gaps.min(axis=(1, 2)).argmax()]
+    return widest
+
+
+def pool_of(table: Table, encoding: Encoding, rng: Generator) -> Array:
+    """Return candidates: changes of the best trials, by steps of several sizes, and random vectors.
+
+    Args:
+        table: What is known of trials, one at least.
+        encoding: The space.
+        rng: Source of chance.
+    """
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    # Of equal trials those come first that have shown their worth at higher levels.
+    best = table.vectors[np.lexsort((-table.heights, table.quantiles))[:NUM_BEST]]
+    parents = best[rng.integers(len(best), size=NUM_LOCAL)]
+    steps = np.array(STEPS)[rng.integers(len(STEPS), size=NUM_LOCAL)]
+    near = mutants(rng, encoding, parents, steps, CHANGE_PROBABILITY)
+    return np.concatenate([near, encoding.from_cube(rng.random((NUM_RANDOM, len(encoding.columns))))])
+
+
+def spread_out(candidates: Array, known: Array, encoding: Encoding) -> Array:
+    """Return the candidates with the first one put in front that keeps its distance from all trials.
+
+    It differs from each of them in a category, or in one number by ``NOVELTY * n ** (-1 / d)``, a part of the distance at which `n` trials
+    would lie if they filled the space evenly. What is very near to a trial tells little that the trial has not told, and models that do
+    not know about noise would return to a lucky one for ever.
+
+    Args:
+        candidates: Vectors, those liked best first.
+        known: The vectors of all trials.
+        encoding: The space.
+    """
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    radius = NOVELTY * (len(known) + 1) ** (-1 / max(len(encoding.columns), 1))
+    is_category = np.array(encoding.num_categories, dtype=bool)
+    filled, trials = np.nan_to_num(candidates[:MAX_LOOKED_AT], nan=-1.0), np.nan_to_num(known, nan=-1.0)
+    for place, candidate in enumerate(filled):
+        gaps = np.abs(trials - candidate)
+        if np.where(is_category, gaps > 0, gaps >= radius).any(axis=1).all():
+            return np.concatenate([candidates[[place]], candidates])
+    return candidates
+
+
+def mutants(rng: Generator, encoding: Encoding, parents: Array, steps: Array, probability: float) -> Array:
+    """Return one changed vector for each parent.
+
+    Args:
+        rng: Source of chance.
+        encoding: The space.
+        parents: Vectors, one per row; entries that do not exist there are drawn at random where they come to exist.
+        steps: The standard deviation of a change for each parent, in parts of the unit interval.
+        probability: How likely each entry changes; one at least does.
+    """
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    shape: tuple[int, ...] = parents.shape
+    cube: Array = rng.random(shape)
+    fresh = encoding.from_cube(cube)
+    is_changed: Array = rng.random(shape) < probability
+    is_changed[np.arange(shape[0]), rng.integers(max(shape[1], 1), size=shape[0])] = True
+    is_category = np.array(encoding.num_categories, dtype=bool)
+    moved = _reflected(parents + rng.normal(size=shape) * np.maximum(steps[:, None], _least_steps(encoding)))
+    changed = np.where(is_category, fresh, moved)
+    children = np.where(is_changed, changed, parents)
+    return encoding.snapped(np.where(np.isnan(children), fresh, children))
+
+
+def _least_steps(encoding: Encoding) -> Array:
+    """Return for each column the step below which a change would be rounded away."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    return np.array([0.0 if column.num_values is None else 0.5 / column.num_values for column in encoding.columns])
+
+
+def _reflected(places: Array) -> Array:
+    """Return the places with what lies beyond an end of the unit interval thrown back from it."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    reflected: Array = np.abs((places - 1) % 2 - 1)
+    return reflected

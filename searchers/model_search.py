@@ -1,0 +1,225 @@
+"""What searchers that learn a model have in common: points to begin with, what is observed, and that nothing is suggested twice."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .candidates import latin
+from .encoding import Encoding, key
+from .observations import Observations, number_in
+from .searcher import MODES, Searcher
+from .seeding import fresh_seed, generator, seed_of
+from .space import Path
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+
+    Array = ndarray[Any, Any]
+
+NUM_INITIAL = 10
+MIN_OBSERVED = 4
+"""Fewer trials tell a model nothing, and the next points are drawn at random."""
+
+
+class ModelSearch(Searcher):
+    """Suggests what a model makes of the results so far.
+
+    A subclass says in `propose` which vectors it would like best. This class chooses the first points, keeps what is observed, and sees
+    to it that no configuration is suggested twice, as long as there are others.
+
+    Args:
+        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are drawn at random.
+        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they have to be complete and are not run.
+        n_initial_points: How many suggestions are spread evenly over the space before the model is asked; None for 10, or a quarter of
+            ``num_samples`` if that is less.
+        random_fraction: How many of the later suggestions are random, between 0 and 1.
+        time_attr: Which entry of a result tells how long the trial has trained.
+        seed: Seed of all chance; None to take the experiment's.
+
+    Raises:
+        TypeError: If `seed` is no integer.
+        ValueError: If an argument is out of range or two contradict each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        metric: str | None,
+        mode: str | None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
+        evaluated_rewards: Sequence[float] | None,
+        n_initial_points: int | None,
+        random_fraction: float,
+        time_attr: str,
+        seed: int | None,
+    ) -> None:
+        _check_arguments(n_initial_points, random_fraction, time_attr)
+        self.metric = metric
+        self.mode = mode
+        self._given_points = list(points_to_evaluate or ())
+        self._rewards = list(evaluated_rewards or ())
+        if self._rewards and len(self._rewards) != len(self._given_points):
+            counts = f"{len(self._rewards)} for {len(self._given_points)}"
+            raise ValueError(f"evaluated_rewards must hold one value per point, got {counts}; add what is missing")
+        self._given_num_initial = n_initial_points
+        self._random_fraction = random_fraction
+        self._time_attr = time_attr
+        self._own_seed = None if seed is None else seed_of(seed)
+        self._seed = 0
+        self._num_initial = NUM_INITIAL
+        self._num_suggested = 0
+        self._sign = 1.0
+        self._encoding: Encoding | None = None
+        self._points: list[dict[Path, Any]] = []
+        self._seen: set[tuple[float | None, ...]] = set()
+        self.observations = Observations()
+
+    @abstractmethod
+    def propose(self, encoding: Encoding, rng: Generator) -> Array:
+        """Return vectors, those liked best first."""
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+        """Take over metric, mode, space and seed.
+
+        Args:
+            metric: Name of the metric, flattened, unless the searcher has one.
+            mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the searcher has one.
+            config: The space.
+            **spec: ``seed``, and ``num_samples``, by which few first points are made fewer.
+
+        Returns:
+            False where the searcher already has a metric or mode and another one is given.
+
+        Raises:
+            ValueError: If metric or mode is missing, a parameter cannot be searched, or a point to evaluate does not fit.
+        """
+        if not super().set_search_properties(metric, mode, config, **spec):
+            return False
+        name = type(self).__name__
+        if not isinstance(self.metric, str) or not self.metric:
+            raise ValueError(f"metric must be the name of one metric for {name}, got {self.metric!r}; set TuneConfig(metric=...)")
+        if self.mode not in MODES:
+            raise ValueError(f"mode must be one of {MODES} for {name}, got {self.mode!r}; set TuneConfig(mode=...)")
+        self._sign = -1.0 if self.mode == "max" else 1.0
+        seed = spec.get("seed") if self._own_seed is None else self._own_seed
+        self._seed = fresh_seed() if seed is None else seed_of(seed)
+        num_samples = spec.get("num_samples", -1)
+        self._num_initial = _num_initial(self._given_num_initial, num_samples)
+        self._encoding = Encoding(config, name)
+        self._take_points(self._encoding)
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Return a configuration: points to evaluate come first, then points spread over the space, then what the model proposes.
+
+        A configuration that was suggested before does not come again; when a finite space has no other, the search is finished.
+        """
+        encoding = self._known_encoding
+        if encoding.size is not None and len(self._seen) >= encoding.size:
+            return self.FINISHED
+        rng = generator(self._seed, self._num_suggested)
+        fixed: Mapping[Path, Any] = {}
+        if self._num_suggested < len(self._points):
+            fixed = self._points[self._num_suggested]
+            drawn = encoding.from_cube(rng.random((1, len(encoding.columns))))[0].tolist()
+            vector = encoding.encoded({**encoding.decoded(drawn), **fixed})
+        else:
+            vector = self._unseen(encoding, rng)
+        self._num_suggested += 1
+        self._seen.add(key(vector))
+        self.observations.add(trial_id, vector)
+        return encoding.config(vector, rng, fixed)
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Learn a value; a result without the metric tells nothing."""
+        value = number_in(result, self.metric or "")
+        time = number_in(result, self._time_attr)
+        if value is not None:
+            self.observations.record(trial_id, time if time is not None and math.isfinite(time) else 0.0, self._sign * value)
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+        """Learn how a trial ended: one that failed counts as worst."""
+        if result and not error:
+            self.on_trial_result(trial_id, result)
+        self.observations.end(trial_id, is_failed=error)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the seed, how far the search has come, and all observations."""
+        return {
+            "seed": self._seed,
+            "num_suggested": self._num_suggested,
+            "num_initial": self._num_initial,
+            "trials": self.observations.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called; metric, mode and space have to be known already."""
+        self._seed = state["seed"]
+        self._num_suggested = state["num_suggested"]
+        self._num_initial = state["num_initial"]
+        self.observations = Observations()
+        self.observations.load_state_dict(state["trials"])
+        self._seen = {key(trial.vector) for trial in self.observations.trials.values()}
+
+    @property
+    def _known_encoding(self) -> Encoding:
+        if self._encoding is None:
+            raise RuntimeError("metric, mode and space must be known before the first suggestion; call set_search_properties first")
+        return self._encoding
+
+    def _take_points(self, encoding: Encoding) -> None:
+        points = [encoding.assignments(point) for point in self._given_points]
+        self._points = [] if self._rewards else points
+        for number, (point, reward) in enumerate(zip(points, self._rewards, strict=bool(self._rewards))):
+            if missing := encoding.missing(point):
+                raise ValueError(f"points with evaluated_rewards must be complete, got none of {missing}; add their values")
+            if not isinstance(reward, int | float) or math.isnan(reward):
+                raise ValueError(f"evaluated_rewards must hold numbers, got {reward!r}; leave out points without a result")
+            vector = encoding.encoded(point)
+            self.observations.add_evaluated(f"evaluated {number}", vector, self._sign * reward)
+            self._seen.add(key(vector))
+
+    def _unseen(self, encoding: Encoding, rng: Generator) -> list[float]:
+        """Return the best of what is proposed that was not suggested before."""
+        for proposed in (self._proposals(encoding, rng), encoding.from_cube(rng.random((32, len(encoding.columns))))):
+            for row in proposed:
+                vector = encoding.settled(row.tolist())
+                if key(vector) not in self._seen:
+                    return vector
+        if encoding.size is None:
+            return vector
+        # Nearly all have been suggested: walk through the space from anywhere until one has not.
+        start = int(rng.integers(min(encoding.size, 2**62)))
+        numbered = (encoding.numbered(start + step) for step in range(encoding.size))
+        return next(vector for vector in numbered if key(vector) not in self._seen)
+
+    def _proposals(self, encoding: Encoding, rng: Generator) -> Iterable[Array]:
+        number = self._num_suggested - len(self._points)
+        if number < self._num_initial:
+            design = latin(generator(self._seed, 2**32 + 1), self._num_initial, len(encoding.columns))
+            return encoding.from_cube(design[[number]])
+        if self.observations.num_observed < MIN_OBSERVED or rng.random() < self._random_fraction:
+            return encoding.from_cube(rng.random((8, len(encoding.columns))))
+        return self.propose(encoding, rng)
+
+
+def _num_initial(given: int | None, num_samples: int) -> int:
+    if given is not None:
+        return given
+    return NUM_INITIAL if num_samples < 0 else min(NUM_INITIAL, max(num_samples // 4, 1))
+
+
+def _check_arguments(n_initial_points: int | None, random_fraction: float, time_attr: str) -> None:
+    is_count = isinstance(n_initial_points, int) and not isinstance(n_initial_points, bool) and n_initial_points >= 0
+    if n_initial_points is not None and not is_count:
+        raise ValueError(f"n_initial_points must be a whole number from 0, got {n_initial_points!r}; None takes 10, or fewer of few")
+    if not isinstance(random_fraction, int | float) or not 0 <= random_fraction <= 1:
+        raise ValueError(f"random_fraction must be between 0 and 1, got {random_fraction!r}; 0 asks the model each time")
+    if not isinstance(time_attr, str) or not time_attr:
+        raise ValueError(f"time_attr must be the name of an entry of results, got {time_attr!r}; use 'training_iteration'")

@@ -1,0 +1,247 @@
+"""What a model is fitted to: the results of all trials at all levels they have reached, made into one score per trial.
+
+Values are compared only with values of the same level, and only by rank, so that neither the metric's scale nor its course over the
+training matters. Here smaller is better: whoever maximises passes values with their signs changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from numpy import ndarray  # numpy itself is imported where it is used: the space words do without it
+
+    Array = ndarray[Any, Any]
+
+SLOTS_PER_OCTAVE = 8
+"""Into how many slots each doubling of the training time is divided; of each slot the last value is kept."""
+_SHORTEST = 2.0**-60
+
+
+@final
+@dataclass(slots=True)
+class Observed:
+    """What is known of a trial.
+
+    Attributes:
+        vector: Its configuration.
+        curve: Its values by slot of time; infinite for what counts as worst.
+        is_over: Whether no more results will come.
+        is_failed: Whether it failed for good, so that it counts as worst.
+        reward: Its value after a full training, if that was known from the beginning.
+    """
+
+    vector: list[float]
+    curve: dict[int, float] = field(default_factory=dict)
+    is_over: bool = False
+    is_failed: bool = False
+    reward: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has something to tell."""
+        return bool(self.curve) or self.is_failed or self.reward is not None
+
+    @property
+    def last_slot(self) -> int:
+        """The latest slot with a value."""
+        return max(self.curve)
+
+    def at(self, slot: int, end: int) -> float | None:
+        """Return the value at a slot, or at the next one that has a value and lies before `end`."""
+        if slot in self.curve:
+            return self.curve[slot]
+        later = [each for each in self.curve if slot < each < end]
+        return self.curve[min(later)] if later else None
+
+
+@final
+class Observations:
+    """All trials in the order they were suggested.
+
+    Attributes:
+        trials: What is known of each, by its name.
+
+    Example:
+        >>> observations = Observations()
+        >>> for name, loss in [("a", 0.3), ("b", 0.1), ("c", 0.2)]:
+        ...     observations.add(name, [0.5])
+        ...     observations.record(name, 1, loss)
+        >>> observations.record("b", 3, 0.05)
+        >>> observations.table().quantiles.round(2).tolist()
+        [0.83, 0.17, 0.5]
+    """
+
+    def __init__(self) -> None:
+        self.trials: dict[str, Observed] = {}
+
+    def add(self, name: str, vector: list[float]) -> None:
+        """Take in a new trial."""
+        self.trials[name] = Observed(vector)
+
+    def add_evaluated(self, name: str, vector: list[float], reward: float) -> None:
+        """Take in a trial of another experiment; smaller rewards are better."""
+        self.trials[name] = Observed(vector, is_over=True, reward=reward if math.isfinite(reward) else math.inf)
+
+    def record(self, name: str, time: float, value: float) -> None:
+        """Take in a value; one for the same time replaces it.
+
+        Args:
+            name: The trial; results of unknown ones are left aside.
+            time: How long it has trained.
+            value: Smaller is better; NaN and infinity count as worst.
+        """
+        if name in self.trials:
+            self.trials[name].curve[slot_of(time)] = value if math.isfinite(value) else math.inf
+
+    def end(self, name: str, *, is_failed: bool) -> None:
+        """Take note that a trial has ended."""
+        if name in self.trials:
+            trial = self.trials[name]
+            trial.is_over = True
+            trial.is_failed = is_failed
+
+    @property
+    def num_observed(self) -> int:
+        """How many trials have something to tell, failures included."""
+        return sum(1 for trial in self.trials.values() if trial.is_known)
+
+    def vectors(self) -> Array:
+        """Return the configurations of all trials, one per row, whether or not they have results."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        return np.array([trial.vector for trial in self.trials.values()], dtype=float)
+
+    def table(self) -> Table:
+        """Return what a model is fitted to."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        names = tuple(name for name, trial in self.trials.items() if trial.is_known)
+        known = [self.trials[name] for name in names]
+        # What failed stays where it is put first: at the end.
+        quantiles = np.full(len(known), 1 - 0.5 / max(len(known), 1))
+        heights = np.zeros(len(known), dtype=int)
+        for height, found in enumerate(self._columns(known)):
+            places = np.fromiter(found, dtype=int, count=len(found))
+            values = np.fromiter(found.values(), dtype=float, count=len(found))
+            # At the first level they divide what is better than failures among them, above it what they had below.
+            shares = np.sort(quantiles[places]) if height else (np.arange(len(places)) + 0.5) / len(known)
+            quantiles[places] = _dealt(values, shares)
+            heights[places] = height
+        vectors = np.array([trial.vector for trial in known], dtype=float).reshape(len(known), -1)
+        return Table(names, vectors, quantiles, heights)
+
+    def _columns(self, known: list[Observed]) -> list[dict[int, float]]:
+        """Return for each level the values there by the number of the trial, from the lowest level to the highest."""
+        valued = [(place, trial) for place, trial in enumerate(known) if trial.curve and not trial.is_failed]
+        columns: list[dict[int, float]] = []
+        for slot, end in self._levels([trial for _, trial in valued]):
+            found = {place: trial.at(slot, end) for place, trial in valued if not columns or trial.last_slot >= slot}
+            if not columns:
+                found = {place: known[place].curve[known[place].last_slot] if value is None else value for place, value in found.items()}
+            columns.append({place: value for place, value in found.items() if value is not None})
+        rewards = {place: trial.reward for place, trial in enumerate(known) if trial.reward is not None}
+        return [*columns[:-1], {**columns[-1], **rewards}] if columns else [rewards]
+
+    def _levels(self, trials: list[Observed]) -> list[tuple[int, int]]:
+        """Return at which slots trials are compared, each with where the next octave begins.
+
+        Of each octave it is the slot at which most trials stand: there a scheduler holds them, or they end.
+        """
+        standing = Counter(trial.last_slot for trial in trials)
+        octaves: dict[int, int] = {}
+        for slot, _ in sorted(standing.items(), key=lambda pair: (-pair[1], pair[0])):
+            octaves.setdefault(slot // SLOTS_PER_OCTAVE, slot)
+        return [(slot, (octave + 1) * SLOTS_PER_OCTAVE) for octave, slot in sorted(octaves.items())]
+
+    def state_dict(self) -> list[Any]:
+        """Return all that is known, as JSON values."""
+        return [
+            [name, _plain(trial.vector), [[slot, _json(value)] for slot, value in trial.curve.items()], trial.is_over, trial.is_failed]
+            if trial.reward is None
+            else [name, _plain(trial.vector), _json(trial.reward)]
+            for name, trial in self.trials.items()
+        ]
+
+    def load_state_dict(self, state: list[Any]) -> None:
+        """Take back what `state_dict` returned."""
+        for name, entries, *known in state:
+            vector = [math.nan if entry is None else entry for entry in entries]
+            if len(known) == 1:
+                self.add_evaluated(name, vector, _number(known[0]))
+            else:
+                curve, is_over, is_failed = known
+                self.trials[name] = Observed(vector, {slot: _number(value) for slot, value in curve}, is_over, is_failed)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Trials as a model sees them.
+
+    Attributes:
+        names: Their names, in the order they were suggested.
+        vectors: Their configurations, one per row.
+        quantiles: Where each stands among all trials, from near 0 for the best to near 1 for the worst.
+        heights: The number of the highest level that each has reached, from 0.
+    """
+
+    names: tuple[str, ...]
+    vectors: Array
+    quantiles: Array
+    heights: Array
+
+    @property
+    def scores(self) -> Array:
+        """The quantiles as they would lie if values were normally distributed; smaller is better."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        return np.array([NormalDist().inv_cdf(quantile) for quantile in self.quantiles.tolist()])
+
+
+def slot_of(time: float) -> int:
+    """Return the slot of a training time; all times from 0 down share one."""
+    return math.floor(SLOTS_PER_OCTAVE * math.log2(max(time, _SHORTEST)))
+
+
+def number_in(result: Mapping[str, Any], name: str) -> float | None:
+    """Return a number of a result: NaN for what is there but is none, None for what is missing."""
+    if name not in result:
+        return None
+    value = result[name]
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _dealt(values: Array, shares: Array) -> Array:
+    """Return for each value its share, the least for the least; equal ones divide theirs."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    sums = np.concatenate(([0.0], np.cumsum(shares)))
+    ends = np.cumsum(counts)
+    dealt: Array = ((sums[ends] - sums[ends - counts]) / counts)[inverse]
+    return dealt
+
+
+def _plain(vector: list[float]) -> list[float | None]:
+    return [None if math.isnan(entry) else entry for entry in vector]
+
+
+def _json(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None else value
