@@ -32,7 +32,9 @@ def main() -> None:
         start_s = time.process_time()
         path = write_table(make_table(name))
         took_s = time.process_time() - start_s
-        print(f"{name:<20} {len(TASKS[name].grid):>6,} configurations {path.stat().st_size / 1e3:>6,.0f} kB {took_s:>6,.0f} s of CPU", flush=True)
+        print(
+            f"{name:<20} {len(TASKS[name].grid):>6,} configurations {path.stat().st_size / 1e3:>4,.0f} kB {took_s:>4,.0f} CPU s", flush=True
+        )
 
 
 if __name__ == "__main__":
