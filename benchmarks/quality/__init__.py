@@ -1,0 +1,7 @@
+"""How good the configurations are that a search finds, ours and its peers': ``python -m benchmarks.quality run`` and ``report``.
+
+Searches run in virtual time on tables of real learning curves, which were trained once on the data sets that come with scikit-learn.
+Every method is given the same space, the same four workers and the same budget. ``docs/quality.md`` tells the rules and the figures.
+
+The tables are in four *development* tasks, on which methods may be tuned, and in *reporting* tasks, which are for the figures alone.
+"""

@@ -1,0 +1,60 @@
+"""Runs searches and prints what they came to; see `benchmarks.quality`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .methods import METHODS, method_of
+from .record import RESULTS, read
+from .report import report, task_rows, write_page
+from .running import run_all
+from .tasks import REPORTING, TASKS
+
+_WHICH = f"{', '.join(METHODS)} (default: all of these), or a searcher of ours, e.g. 'OptunaSearch(seed=3)'"
+
+
+def main() -> int:
+    """Do what the command line asks for; return how many searches could not be run."""
+    arguments = _parser().parse_args()
+    match arguments.command:
+        case "run":
+            return len(run_all(arguments.methods, arguments.tasks, arguments.seeds, arguments.results))
+        case "tasks":
+            print("\n".join(task_rows()))
+        case _:
+            records = [record for record in read(arguments.results) if record.method in arguments.methods]
+            try:
+                figures = "\n".join(report(records, arguments.tasks, arguments.seeds, arguments.ours))
+            except ValueError as error:
+                sys.exit(str(error))
+            print(figures)
+            if arguments.write:
+                write_page(figures)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("tasks", help="print a table of the tasks")
+    run = commands.add_parser("run", help="run every search whose result is not in the file yet")
+    show = commands.add_parser("report", help="print what the searches came to")
+    show.add_argument("--ours", default="ours-tree", type=_method, metavar="NAME", help="what others are compared with")
+    show.add_argument("--write", action="store_true", help="put it into docs/quality.md, too")
+    for command in (run, show):
+        command.add_argument("--methods", nargs="+", default=list(METHODS), type=_method, metavar="NAME", help=_WHICH)
+        command.add_argument("--tasks", nargs="+", default=list(REPORTING), choices=list(TASKS), metavar="NAME", help="default: reporting")
+        command.add_argument("--seeds", type=int, default=10, help="how many seeds, from 0 on (default: 10)")
+        command.add_argument("--results", type=Path, default=RESULTS, help="file of results, a line of JSON for each search")
+    return parser
+
+
+def _method(name: str) -> str:
+    method_of(name)
+    return name
+
+
+if __name__ == "__main__":
+    sys.exit(main())

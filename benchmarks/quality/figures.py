@@ -1,0 +1,116 @@
+"""The figures of a comparison: regrets over time, ranks, and how sure one is of a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .record import Record
+from .trace import regret_at
+
+SHARES = tuple(round(0.01 * step, 2) for step in range(1, 101))
+"""The moments at which searches are compared, as shares of their time."""
+FLOOR = 1e-2
+"""Regrets below this count as this; otherwise one lucky hit of the very best grid point would outweigh everything else."""
+NUM_RESAMPLES = 10_000
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean difference with its 95 % interval.
+
+    Attributes:
+        mean: The mean; negative where the first of two searches has the smaller regret.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """``"ahead"`` or ``"behind"`` where the interval excludes zero, ``"open"`` where it does not."""
+        return "ahead" if self.high < 0 else "behind" if self.low > 0 else "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Searches that all ran on the same tasks with the same seeds.
+
+    Attributes:
+        regrets: Regrets of each search: tasks by seeds by `SHARES`.
+        seconds: Mean CPU seconds that each search thought per suggestion.
+        suggestions: Mean number of its suggestions.
+        incomplete: How many runs there are of the searches that did not run everywhere.
+    """
+
+    regrets: Mapping[str, Values]
+    seconds: Mapping[str, float]
+    suggestions: Mapping[str, float]
+    incomplete: Mapping[str, int]
+
+    def logs(self, method: str) -> Values:
+        """Return log10 of the regrets of a search."""
+        return np.log10(np.maximum(self.regrets[method], FLOOR))
+
+    def ranks(self) -> dict[str, Values]:
+        """Return the rank of each search among all, 1 for the smallest regret: means over tasks and seeds, by `SHARES`.
+
+        Searches with equal regrets share the mean of their ranks.
+        """
+        stacked = np.stack([np.maximum(values, FLOOR) for values in self.regrets.values()])
+        smaller = (stacked[None] < stacked[:, None]).sum(axis=1)
+        equal = (stacked[None] == stacked[:, None]).sum(axis=1)
+        means = (1 + smaller + (equal - 1) / 2).mean(axis=(1, 2))
+        return dict(zip(self.regrets, means, strict=True))
+
+    def difference(self, first: str, second: str, share: float | None = None) -> Interval:
+        """Return how much smaller log10 of the regret of one search is than that of another: at a share of the time, or over all of it."""
+        differences = self.logs(first) - self.logs(second)
+        return bootstrap(differences.mean(axis=2) if share is None else differences[:, :, SHARES.index(share)])
+
+
+def compare(records: Iterable[Record], tasks: Sequence[str], num_seeds: int) -> Comparison:
+    """Return a comparison of all searches that have run on all tasks with the first so many seeds."""
+    cells = {kept.key: kept for kept in records if kept.task in tasks and kept.seed < num_seeds}
+    methods = list(dict.fromkeys(method for method, _, _ in cells))
+    runs = {method: [kept for kept in cells.values() if kept.method == method] for method in methods}
+    complete = [method for method in methods if len(runs[method]) == len(tasks) * num_seeds]
+    regrets = {
+        method: np.array([[_regrets(cells[method, task, seed]) for seed in range(num_seeds)] for task in tasks]) for method in complete
+    }
+    seconds = {method: sum(kept.decision_s for kept in runs[method]) / _num_suggestions(runs[method]) for method in complete}
+    suggestions = {method: _num_suggestions(runs[method]) / len(runs[method]) for method in complete}
+    return Comparison(regrets, seconds, suggestions, {method: len(runs[method]) for method in methods if method not in complete})
+
+
+def bootstrap(differences: Values, seed: int = 0) -> Interval:
+    """Return the mean of paired differences, tasks by seeds, and its 95 % percentile interval.
+
+    Both tasks and, within each, seeds are drawn with replacement: the interval speaks of other tasks of this kind, too, not of these alone.
+
+    Example:
+        >>> bootstrap(np.full((4, 3), -0.5))
+        Interval(mean=-0.5, low=-0.5, high=-0.5)
+    """
+    rng = np.random.default_rng(seed)
+    num_tasks, num_seeds = differences.shape
+    drawn_tasks = rng.integers(num_tasks, size=(NUM_RESAMPLES, num_tasks, 1))
+    drawn_seeds = rng.integers(num_seeds, size=(NUM_RESAMPLES, num_tasks, num_seeds))
+    low, high = np.percentile(differences[drawn_tasks, drawn_seeds].mean(axis=(1, 2)), [2.5, 97.5])
+    return Interval(float(differences.mean()), float(low), float(high))
+
+
+def _regrets(kept: Record) -> list[float]:
+    return [regret_at(kept.changes, share) for share in SHARES]
+
+
+def _num_suggestions(runs: Sequence[Record]) -> int:
+    return sum(kept.num_suggestions for kept in runs)

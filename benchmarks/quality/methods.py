@@ -1,0 +1,82 @@
+"""The searches that are compared, by name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A search of this project.
+
+    Attributes:
+        about: What it is, in words.
+        searcher: Name of a class in `searchers`.
+        scheduler: ``"promotion"`` or ``"stopping"`` for ASHA of that type with ``reduction_factor=3`` from one epoch on, ``"fifo"`` for
+            full trainings.
+        arguments: Of the searcher.
+    """
+
+    about: str
+    searcher: str
+    scheduler: str = "promotion"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A search of another project.
+
+    Attributes:
+        about: What it is, in words.
+        environment: Which environment it runs in, and the file in `peers` that speaks for it.
+        method: Its name there.
+    """
+
+    about: str
+    environment: str
+    method: str
+
+
+METHODS: Mapping[str, Ours | Peer] = {
+    "random": Ours("random search, full trainings", "BasicVariantGenerator", "fifo"),
+    "ours-random": Ours("promotion ASHA, random search", "BasicVariantGenerator"),
+    "ours-optuna": Ours("promotion ASHA, Optuna's TPE", "OptunaSearch"),
+    "ours-tree": Ours("promotion ASHA, trees over all rungs", "TreeSearch"),
+    "ours-bohb": Ours("promotion ASHA, density estimators", "BOHBSearch"),
+    "ours-cqr": Ours("promotion ASHA, conformal quantiles", "CQRSearch"),
+    "optuna-tpe": Peer("Optuna TPE, full trainings", "optuna", "tpe"),
+    "optuna-tpe-hyperband": Peer("Optuna TPE with HyperbandPruner", "optuna", "tpe-hyperband"),
+    "optuna-gp": Peer("Optuna GP, full trainings", "optuna", "gp"),
+    "syne-asha": Peer("Syne Tune ASHA", "syne_tune", "asha"),
+    "syne-bohb": Peer("Syne Tune BOHB", "syne_tune", "bohb"),
+    "syne-cqr": Peer("Syne Tune ASHA with CQR", "syne_tune", "cqr"),
+    "smac": Peer("SMAC3, multi-fidelity", "smac", "multi-fidelity"),
+    "dehb": Peer("DEHB", "dehb", "dehb"),
+    "ray-asha": Peer("Ray Tune ASHA, random search", "ray_tune", "asha"),
+}
+
+
+def method_of(name: str) -> Ours | Peer:
+    """Return the search of a name: one of `METHODS`, or a searcher of ours with arguments, to be tried on development tasks.
+
+    Raises:
+        ValueError: If it is neither.
+
+    Example:
+        >>> method_of("BasicVariantGenerator(max_concurrent=2)").arguments
+        {'max_concurrent': 2}
+    """
+    if name in METHODS:
+        return METHODS[name]
+    try:
+        call = ast.parse(name, mode="eval").body
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
+            arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+            return Ours(f"promotion ASHA, {name}", call.func.id, arguments=arguments)
+    except (SyntaxError, ValueError):
+        pass
+    raise ValueError(f"a search must be one of {', '.join(METHODS)}, or a searcher with its arguments as in 'OptunaSearch()', got {name!r}")

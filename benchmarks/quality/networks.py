@@ -1,0 +1,165 @@
+"""Trains many multilayer perceptrons at once: those of equal shape are one batch of matrices."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .model import Model
+from .problems import Problem
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+DEFAULTS: Mapping[str, Any] = {
+    "lr": 0.01, "batch_size": 32, "width": 32, "depth": 1, "dropout": 0.0, "weight_decay": 0.0, "momentum": 0.9, "activation": "relu",
+    "optimizer": "sgd", "schedule": "constant", "init_scale": 1.0,
+}  # fmt: skip
+"""What a configuration has where its task does not search it."""
+
+_SHAPE = ("width", "depth", "batch_size", "activation", "optimizer", "schedule")
+_MAX_BATCH = 144
+_STEP_S, _FLOPS = 1e-4, 2e9
+
+
+def train_networks(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
+    """Return the validation metric of each configuration (rows) after each epoch (columns).
+
+    All are trained with the same seed, as most people do: networks of one shape begin with the same weights, and have the same order of
+    batches and the same chance in dropout. What has diverged has NaN.
+    """
+    import torch  # noqa: PLC0415  (an extra, and heavy)
+
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    values = np.full((len(configs), num_epochs), np.nan)
+    for rows in _batches(configs):
+        batch = _Batch(problem, [{**DEFAULTS, **configs[row]} for row in rows], torch.Generator().manual_seed(seed))
+        for epoch in range(num_epochs):
+            batch.train(epoch / num_epochs)
+            values[rows, epoch] = batch.validate()
+    return values
+
+
+def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
+    """Return the estimated seconds of an epoch on one core: 0.1 ms for each step, and its operations at 2 GFlop/s.
+
+    An estimate, so that the tables do not depend on what else the machine was doing.
+    """
+    config = {**DEFAULTS, **config}
+    sizes = _sizes(problem, config)
+    num_weights = sum(first * second for first, second in pairwise(sizes))
+    num_train, num_valid = len(problem.train[0]), len(problem.valid[0])
+    num_steps = math.ceil(num_train / int(config["batch_size"]))
+    return num_steps * _STEP_S + (6 * num_train + 2 * num_valid) * num_weights / _FLOPS
+
+
+def _batches(configs: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    groups: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for row, config in enumerate(configs):
+        groups[tuple(config.get(name, DEFAULTS[name]) for name in _SHAPE)].append(row)
+    return [rows[start : start + _MAX_BATCH] for rows in groups.values() for start in range(0, len(rows), _MAX_BATCH)]
+
+
+def _sizes(problem: Problem, config: Mapping[str, Any]) -> list[int]:
+    return [problem.train[0].shape[1], *[config["width"]] * config["depth"], problem.num_outputs]
+
+
+class _Batch:
+    """Networks of one shape that are trained side by side."""
+
+    def __init__(self, problem: Problem, configs: Sequence[Mapping[str, Any]], chance: torch.Generator) -> None:
+        import torch  # noqa: PLC0415  (an extra)
+
+        self._torch = torch
+        self._problem = problem
+        self._shared = configs[0]
+        self._chance = chance
+        self._lr, self._momentum, self._dropout, self._weight_decay, scale = (
+            torch.tensor([config[name] for config in configs], dtype=torch.float32)[:, None, None]
+            for name in ("lr", "momentum", "dropout", "weight_decay", "init_scale")
+        )
+        self._train = torch.from_numpy(problem.train[0]), torch.from_numpy(problem.train[1])
+        self._valid = torch.from_numpy(problem.valid[0]), torch.from_numpy(problem.valid[1])
+        sizes = _sizes(problem, self._shared)
+        self._weights = [
+            scale * torch.randn((1, fan_in, fan_out), generator=chance) * math.sqrt(2 / fan_in) for fan_in, fan_out in pairwise(sizes)
+        ]
+        self._biases = [torch.zeros((len(configs), 1, size)) for size in sizes[1:]]
+        self._first = [torch.zeros_like(tensor) for tensor in self._parameters]
+        self._second = [torch.zeros_like(tensor) for tensor in self._parameters]
+        self._num_steps = 0
+
+    @property
+    def _parameters(self) -> list[torch.Tensor]:
+        return [*self._weights, *self._biases]
+
+    def train(self, progress: float) -> None:
+        """Train for one epoch; `progress` is the share of all epochs that is over."""
+        inputs, targets = self._train
+        factor = 0.5 * (1 + math.cos(math.pi * progress)) if self._shared["schedule"] == "cosine" else 1.0
+        order = self._torch.randperm(len(inputs), generator=self._chance)
+        for rows in order.split(self._shared["batch_size"]):
+            self._step(inputs[rows], targets[rows], self._lr * factor)
+
+    def validate(self) -> NDArray[np.float64]:
+        """Return the validation metric of each network."""
+        with self._torch.no_grad():
+            outputs = self._forward(self._valid[0], is_training=False)
+            values = self._metric(outputs).double()
+            is_finite = self._torch.isfinite(outputs).all(dim=2).all(dim=1)
+        return np.where(is_finite.numpy(), values.numpy(), np.nan)
+
+    def _metric(self, outputs: torch.Tensor) -> torch.Tensor:
+        if self._problem.metric == "error":
+            return (outputs.argmax(dim=2) != self._valid[1]).float().mean(dim=1)
+        return self._losses(outputs, self._valid[1])
+
+    def _losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if not self._problem.is_classification:
+            return ((outputs - targets) ** 2).mean(dim=(1, 2))
+        log_odds = outputs.log_softmax(dim=2)
+        return -log_odds.gather(2, targets[None, :, None].expand(len(outputs), -1, 1)).mean(dim=(1, 2))
+
+    def _forward(self, inputs: torch.Tensor, *, is_training: bool) -> torch.Tensor:
+        hidden = inputs.expand(len(self._lr), *inputs.shape)
+        for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
+            hidden = self._activated(self._torch.baddbmm(bias, hidden, weight))
+            if is_training and bool(self._dropout.any()):
+                kept = self._torch.rand(hidden.shape[1:], generator=self._chance) >= self._dropout
+                hidden = hidden * kept / (1 - self._dropout)
+        return self._torch.baddbmm(self._biases[-1], hidden, self._weights[-1])
+
+    def _activated(self, values: torch.Tensor) -> torch.Tensor:
+        return values.relu() if self._shared["activation"] == "relu" else values.tanh()
+
+    def _step(self, inputs: torch.Tensor, targets: torch.Tensor, lr: torch.Tensor) -> None:
+        parameters = self._parameters
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+        loss = self._losses(self._forward(inputs, is_training=True), targets).sum()
+        gradients = self._torch.autograd.grad(loss, parameters)
+        self._num_steps += 1
+        with self._torch.no_grad():
+            for number, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+                parameter.requires_grad_(False)
+                decayed = gradient + self._weight_decay * parameter if number < len(self._weights) else gradient
+                parameter.sub_(lr * self._direction(number, decayed))
+
+    def _direction(self, number: int, gradient: torch.Tensor) -> torch.Tensor:
+        first, second = self._first[number], self._second[number]
+        if self._shared["optimizer"] == "sgd":
+            return first.mul_(self._momentum).add_(gradient)
+        first.mul_(0.9).add_(gradient, alpha=0.1)
+        second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        unbiased = first / (1 - 0.9**self._num_steps)
+        return unbiased / ((second / (1 - 0.999**self._num_steps)).sqrt() + 1e-8)
+
+
+MODEL = Model(train_networks, cost_s)

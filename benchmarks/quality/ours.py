@@ -1,0 +1,123 @@
+"""Our own searches: the real driver, core, scheduler and searcher; only training is replaced by the table, and time is virtual."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, final
+
+import searchers
+import tuner as tune
+from schedulers import ASHAScheduler, FIFOScheduler
+from schedulers.scheduler import Scheduler
+from searchers.searcher import Searcher
+from tuner.core.events import ResultReported
+from tuner.testing.simulation import Entry, simulate
+
+from .grid import Axis
+from .methods import Ours
+from .table import Table
+from .trace import NUM_WORKERS, Epoch, Trace, duration_s
+
+
+@final
+class TimedSearcher(Searcher):
+    """Passes everything on to a searcher and counts its suggestions and its seconds."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+        self.num_suggestions = 0
+        self.seconds = 0.0
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+        """See `Searcher`."""
+        return self._searcher.set_search_properties(metric, mode, config, **spec)
+
+    def total_samples(self, num_samples: int) -> int | None:
+        """See `Searcher`."""
+        return self._searcher.total_samples(num_samples)
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """See `Searcher`."""
+        suggestion: dict[str, Any] | str | None = self._timed(self._searcher.suggest, trial_id)
+        self.num_suggestions += isinstance(suggestion, dict)
+        return suggestion
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """See `Searcher`."""
+        self._timed(self._searcher.on_trial_result, trial_id, result)
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+        """See `Searcher`."""
+        self._timed(self._searcher.on_trial_complete, trial_id, result, error=error, stopped=stopped)
+
+    def _timed(self, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        start_s = time.process_time()
+        try:
+            return call(*arguments, **keywords)
+        finally:
+            self.seconds += time.process_time() - start_s
+
+
+def run_ours(method: Ours, table: Table, seed: int) -> Trace:
+    """Search a table.
+
+    Args:
+        method: Which searcher with which scheduler.
+        table: What to search.
+        seed: Of the experiment.
+    """
+    timed = TimedSearcher(getattr(searchers, method.searcher)(**method.arguments))
+    simulation = simulate(
+        _curves(table),
+        param_space={axis.name: _word(axis) for axis in table.grid.axes},
+        tune_config=tune.TuneConfig(
+            metric="loss",
+            mode="min",
+            num_samples=-1,
+            search_alg=timed,
+            scheduler=_scheduler(method.scheduler, table.num_epochs),
+            time_budget_s=duration_s(table),
+            seed=seed,
+        ),
+        num_slots=NUM_WORKERS,
+        duration_s=lambda config, _: float(table.costs_s[table.grid.index(config)]),
+    )
+    indices = {trial.trial_id: table.grid.index(trial.config) for trial in simulation.grid.trials}
+    epochs = list(_epochs(simulation.history, indices, duration_s(table)))
+    return Trace(epochs, timed.num_suggestions, timed.seconds, {"tuner-hpo": tune.__version__})
+
+
+def _curves(table: Table) -> Callable[[dict[str, Any]], Iterator[dict[str, float]]]:
+    def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
+        for value in table.curves[table.grid.index(config)]:
+            yield {"loss": float(value)}
+
+    return curve
+
+
+def _scheduler(name: str, num_epochs: int) -> Scheduler:
+    if name == "fifo":
+        return FIFOScheduler()
+    return ASHAScheduler(max_t=num_epochs, grace_period=1, reduction_factor=3, type=name)
+
+
+def _word(axis: Axis) -> Any:
+    first, last = axis.values[0], axis.values[-1]
+    match axis.scale:
+        case "log":
+            return tune.loguniform(first, last)
+        case "linear":
+            return tune.uniform(first, last)
+        case "log_int":
+            return tune.lograndint(first, last + 1)
+        case "int":
+            return tune.randint(first, last + 1)
+        case _:
+            return tune.choice(list(axis.values))
+
+
+def _epochs(history: Sequence[Entry], indices: Mapping[str, int], end_s: float) -> Iterator[Epoch]:
+    for entry in history:
+        if isinstance(event := entry.event, ResultReported) and entry.at_s <= end_s:
+            yield Epoch(entry.at_s, indices[event.trial_id], event.metrics["training_iteration"])

@@ -1,0 +1,65 @@
+"""Optuna, through ask and tell; with a pruner, trials report after each epoch and end when it says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from .dialogue import CONTINUE, STOP, Order, Setting, serve
+
+
+class OptunaStudy:
+    """A study that is asked for trials."""
+
+    def __init__(self, setting: Setting) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._setting = setting
+        self._space = {axis["name"]: _distribution(axis) for axis in setting.space}
+        # The pruner draws a trial's bracket from the study's name.
+        self._study = optuna.create_study(study_name=f"study-{setting.seed}", sampler=_sampler(setting), pruner=_pruner(setting))
+        self._trials: dict[str, optuna.Trial] = {}
+
+    def ask(self) -> Order:
+        """Return what the sampler proposes."""
+        trial = self._study.ask(self._space)
+        self._trials[str(trial.number)] = trial
+        return Order(str(trial.number), trial.params, self._setting.max_epochs)
+
+    def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
+        """Let the pruner look at the value."""
+        self._trials[trial].report(value, epoch)
+        if epoch == self._setting.max_epochs or not self._trials[trial].should_prune():
+            return CONTINUE
+        self._study.tell(self._trials[trial], state=optuna.trial.TrialState.PRUNED)
+        return STOP
+
+    def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
+        """Tell the final value."""
+        self._study.tell(self._trials[trial], value)
+
+
+def _sampler(setting: Setting) -> optuna.samplers.BaseSampler:
+    if setting.method == "gp":
+        return optuna.samplers.GPSampler(seed=setting.seed)
+    return optuna.samplers.TPESampler(seed=setting.seed)
+
+
+def _pruner(setting: Setting) -> optuna.pruners.BasePruner:
+    if setting.method != "tpe-hyperband":
+        return optuna.pruners.NopPruner()
+    return optuna.pruners.HyperbandPruner(min_resource=1, max_resource=setting.max_epochs, reduction_factor=3)
+
+
+def _distribution(axis: dict[str, Any]) -> BaseDistribution:
+    scale = axis["scale"]
+    if scale == "choice":
+        return CategoricalDistribution(axis["values"])
+    if scale in {"int", "log_int"}:
+        return IntDistribution(axis["low"], axis["high"], log=scale == "log_int")
+    return FloatDistribution(axis["low"], axis["high"], log=scale == "log")
+
+
+if __name__ == "__main__":
+    serve(OptunaStudy, ("optuna",))

@@ -1,0 +1,66 @@
+"""Ray Tune's ASHA, which stops trials, with random search: its scheduler is called as its controller calls it, without a cluster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from ray import tune
+from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
+
+from .dialogue import CONTINUE, STOP, Order, Setting, serve
+
+
+class RayScheduler:
+    """Draws configurations and lets the scheduler stop them."""
+
+    def __init__(self, setting: Setting) -> None:
+        np.random.seed(setting.seed)  # noqa: NPY002  (the scheduler draws brackets from the global generator)
+        self._chance = np.random.default_rng(setting.seed)
+        self._max_epochs = setting.max_epochs
+        self._space = {axis["name"]: _domain(axis) for axis in setting.space}
+        self._scheduler = AsyncHyperBandScheduler(
+            time_attr="epoch", metric="loss", mode="min", max_t=setting.max_epochs, grace_period=1, reduction_factor=3
+        )
+        self._trials: dict[str, SimpleNamespace] = {}
+
+    def ask(self) -> Order:
+        """Return a random configuration, drawn by Ray Tune's domains."""
+        config = {name: _plain(domain.sample(random_state=self._chance)) for name, domain in self._space.items()}
+        trial = SimpleNamespace(trial_id=str(len(self._trials)))
+        self._trials[trial.trial_id] = trial
+        self._scheduler.on_trial_add(None, trial)
+        return Order(trial.trial_id, config, self._max_epochs)
+
+    def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
+        """Let the scheduler decide."""
+        if epoch == self._max_epochs:
+            return CONTINUE
+        decision = self._scheduler.on_trial_result(None, self._trials[trial], {"loss": value, "epoch": epoch})
+        if decision == TrialScheduler.STOP:
+            self._scheduler.on_trial_complete(None, self._trials[trial], {})
+            return STOP
+        return CONTINUE
+
+    def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
+        """Tell the scheduler that a trial is done."""
+        self._scheduler.on_trial_complete(None, self._trials[trial], {"loss": value, "epoch": epoch})
+
+
+def _domain(axis: dict[str, Any]) -> Any:
+    if axis["scale"] == "choice":
+        return tune.choice(axis["values"])
+    if axis["scale"] in {"int", "log_int"}:
+        word = tune.randint if axis["scale"] == "int" else tune.lograndint
+        return word(axis["low"], axis["high"] + 1)
+    word = tune.loguniform if axis["scale"] == "log" else tune.uniform
+    return word(axis["low"], axis["high"])
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+if __name__ == "__main__":
+    serve(RayScheduler, ("ray",))

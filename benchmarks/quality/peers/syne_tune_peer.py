@@ -1,0 +1,74 @@
+"""Syne Tune's schedulers with their searchers, called as its `Tuner` calls them. Since 0.14 its ASHA stops trials and never resumes one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from syne_tune import config_space
+from syne_tune.backend.trial_status import Trial
+from syne_tune.optimizer.baselines import ASHA, ASHACQR, BOHB
+from syne_tune.optimizer.scheduler import SchedulerDecision
+
+from .dialogue import CONTINUE, STOP, Order, Setting, serve
+
+SCHEDULERS = {"asha": ASHA, "bohb": BOHB, "cqr": ASHACQR}
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class SyneTuneScheduler:
+    """A scheduler that is asked for trials."""
+
+    def __init__(self, setting: Setting) -> None:
+        # Parts of Syne Tune draw from the global generator.
+        np.random.seed(setting.seed)  # noqa: NPY002  (see above)
+        self._max_epochs = setting.max_epochs
+        self._scheduler = SCHEDULERS[setting.method](
+            config_space={axis["name"]: _domain(axis) for axis in setting.space},
+            metric="loss",
+            time_attr="epoch",
+            max_t=setting.max_epochs,
+            do_minimize=True,
+            random_seed=setting.seed,
+            grace_period=1,
+            reduction_factor=3,
+        )
+        self._trials: dict[str, Trial] = {}
+
+    def ask(self) -> Order:
+        """Return what the scheduler suggests."""
+        suggestion = self._scheduler.suggest()
+        number = len(self._trials)
+        trial = Trial(number, suggestion.config, NOW)
+        self._trials[str(number)] = trial
+        self._scheduler.on_trial_add(trial)
+        return Order(str(number), suggestion.config, self._max_epochs)
+
+    def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
+        """Let the scheduler decide."""
+        decision = self._scheduler.on_trial_result(self._trials[trial], {"loss": value, "epoch": epoch})
+        if decision == SchedulerDecision.STOP and epoch < self._max_epochs:
+            self._scheduler.on_trial_remove(self._trials[trial])
+            return STOP
+        return CONTINUE
+
+    def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
+        """Tell the scheduler that a trial is done."""
+        self._scheduler.on_trial_complete(self._trials[trial], {"loss": value, "epoch": epoch})
+
+
+def _domain(axis: dict[str, Any]) -> Any:
+    if axis["scale"] == "choice":
+        return config_space.choice(axis["values"])
+    words = {
+        "log": config_space.loguniform,
+        "linear": config_space.uniform,
+        "log_int": config_space.lograndint,
+        "int": config_space.randint,
+    }
+    return words[axis["scale"]](axis["low"], axis["high"])
+
+
+if __name__ == "__main__":
+    serve(SyneTuneScheduler, ("syne-tune",))

@@ -1,0 +1,126 @@
+"""What the models of the tables are trained on: problems made of scikit-learn's bundled data sets, without any download."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Examples to train on and examples to validate with.
+
+    Attributes:
+        metric: ``"error"`` (share of wrong classes), ``"log_loss"`` (mean cross-entropy, nats) or ``"mse"`` (mean squared error as a share
+            of the targets' variance); all are minimised.
+        train: Inputs and targets to train on; inputs are standardised, targets are class numbers or standardised columns.
+        valid: Inputs and targets to validate with.
+        num_outputs: Number of classes or of target columns.
+    """
+
+    metric: str
+    train: tuple[Floats, NDArray[Any]]
+    valid: tuple[Floats, NDArray[Any]]
+    num_outputs: int
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether the targets are classes."""
+        return self.metric != "mse"
+
+
+def classification(name: str, metric: str, num_train: int, num_valid: int, seed: int) -> Problem:
+    """Return the classification problem of a bundled data set, e.g. ``"digits"``."""
+    inputs, targets = _bundled(name)
+    return _split(metric, inputs, targets.astype(np.int64), (num_train, num_valid), seed)
+
+
+def regression(name: str, num_train: int, num_valid: int, seed: int) -> Problem:
+    """Return the regression problem of a bundled data set."""
+    inputs, targets = _bundled(name)
+    return _split("mse", inputs, targets.astype(np.float32)[:, None], (num_train, num_valid), seed)
+
+
+def digit_parity(num_train: int, num_valid: int, seed: int) -> Problem:
+    """Return the problem of telling odd digits from even ones."""
+    inputs, targets = _bundled("digits")
+    return _split("log_loss", inputs, targets.astype(np.int64) % 2, (num_train, num_valid), seed)
+
+
+def digit_halves(num_train: int, num_valid: int, seed: int) -> Problem:
+    """Return the problem of drawing the lower half of a digit after its upper half."""
+    inputs, _ = _bundled("digits")
+    lower = inputs[:, 32:]
+    return _split("mse", inputs[:, :32], lower[:, lower.std(axis=0) > 1], (num_train, num_valid), seed)
+
+
+def column_of(name: str, column: int, num_train: int, num_valid: int, seed: int) -> Problem:
+    """Return the problem of telling one column of a data set from the others and the class."""
+    inputs, targets = _bundled(name)
+    classes = np.eye(int(targets.max()) + 1, dtype=np.float32)[targets.astype(np.int64)]
+    rest = np.hstack([np.delete(inputs, column, axis=1), classes])
+    return _split("mse", rest, inputs[:, [column]], (num_train, num_valid), seed)
+
+
+def with_label_noise(problem: Problem, share: float, seed: int) -> Problem:
+    """Return the problem with this share of the classes to train on replaced by random ones."""
+    rng = np.random.default_rng(seed)
+    inputs, targets = problem.train
+    is_noisy = rng.random(len(targets)) < share
+    noisy = np.where(is_noisy, rng.integers(problem.num_outputs, size=len(targets)), targets)
+    return replace(problem, train=(inputs, noisy))
+
+
+def with_distractors(problem: Problem, num_columns: int, seed: int) -> Problem:
+    """Return the problem with further columns that tell nothing."""
+    rng = np.random.default_rng(seed)
+
+    def widened(pair: tuple[Floats, NDArray[Any]]) -> tuple[Floats, NDArray[Any]]:
+        noise = rng.standard_normal((len(pair[0]), num_columns)).astype(np.float32)
+        return np.hstack([pair[0], noise]), pair[1]
+
+    return replace(problem, train=widened(problem.train), valid=widened(problem.valid))
+
+
+def with_products(problem: Problem) -> Problem:
+    """Return the problem with the products of all pairs of columns beside the columns."""
+    first, second = np.triu_indices(problem.train[0].shape[1])
+
+    def widened(inputs: Floats) -> Floats:
+        return np.hstack([inputs, inputs[:, first] * inputs[:, second]])
+
+    train, valid = standardised(widened(problem.train[0]), widened(problem.valid[0]))
+    return replace(problem, train=(train, problem.train[1]), valid=(valid, problem.valid[1]))
+
+
+def standardised(train: NDArray[Any], valid: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Return both with mean 0 and deviation 1 of the first; columns that never vary become 0."""
+    mean, deviation = train.mean(axis=0), train.std(axis=0)
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    # What is constant in training and varies later would become huge.
+    limit = 10.0
+    scaled = [np.clip((part - mean) / deviation, -limit, limit).astype(np.float32) for part in (train, valid)]
+    return scaled[0], scaled[1]
+
+
+def _bundled(name: str) -> tuple[Floats, NDArray[Any]]:
+    from sklearn import datasets  # noqa: PLC0415  (an extra, and heavy)
+
+    inputs, targets = getattr(datasets, f"load_{name}")(return_X_y=True)
+    return np.asarray(inputs, dtype=np.float32), np.asarray(targets)
+
+
+def _split(metric: str, inputs: Floats, targets: NDArray[Any], sizes: tuple[int, int], seed: int) -> Problem:
+    order = np.random.default_rng(seed).permutation(len(inputs))
+    first, second = order[: sizes[0]], order[sizes[0] : sum(sizes)]
+    train_inputs, valid_inputs = standardised(inputs[first], inputs[second])
+    train_targets, valid_targets = targets[first], targets[second]
+    if metric == "mse":
+        train_targets, valid_targets = standardised(train_targets, valid_targets)
+        return Problem(metric, (train_inputs, train_targets), (valid_inputs, valid_targets), targets.shape[1])
+    return Problem(metric, (train_inputs, train_targets), (valid_inputs, valid_targets), int(targets.max()) + 1)

@@ -1,0 +1,127 @@
+"""Writes a comparison as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from .conversation import ROOT
+from .figures import SHARES, Comparison, Interval, compare
+from .methods import METHODS
+from .record import Record
+from .table import read_table
+from .tasks import TASKS
+from .trace import NUM_WORKERS
+
+PAGE = ROOT / "docs" / "quality.md"
+BEGIN = "<!-- figures: python -m benchmarks.quality report --write -->"
+END = "<!-- end of figures -->"
+QUARTERS = (0.25, 0.5, 1.0)
+_SIGNS = {"ahead": "**ahead**", "behind": "**behind**", "open": "open"}
+
+
+def report(records: Sequence[Record], tasks: Sequence[str], num_seeds: int, ours: str) -> Iterator[str]:
+    """Yield the lines of a report.
+
+    Args:
+        records: All that is known.
+        tasks: Which tasks count.
+        num_seeds: How many seeds of each, from 0 on.
+        ours: The search to compare the others with.
+
+    Raises:
+        ValueError: If that search has not run everywhere.
+    """
+    comparison = compare(records, tasks, num_seeds)
+    if ours not in comparison.regrets:
+        raise ValueError(f"{ours} must have run on all {len(tasks)} tasks with {num_seeds} seeds; run it, or give --ours another name")
+    yield f"{len(tasks)} tasks, {num_seeds} seeds, {NUM_WORKERS} workers."
+    yield ""
+    yield from _overview(comparison)
+    yield ""
+    yield from _differences(comparison, ours)
+    yield ""
+    yield from _by_task(comparison, tasks)
+    yield ""
+    yield from (f"Left out: {name} has run {num} of {len(tasks) * num_seeds} times." for name, num in comparison.incomplete.items())
+    yield from _versions(records, list(comparison.regrets))
+
+
+def page(text: str, figures: str) -> str:
+    """Return a text in which figures stand between their marks.
+
+    Raises:
+        ValueError: If the text has no such marks.
+    """
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the text has no lines {BEGIN!r} and {END!r} between which figures could stand")
+    return f"{head}{BEGIN}\n\n{figures}\n\n{END}{tail}"
+
+
+def write_page(figures: str) -> None:
+    """Put figures into the documentation."""
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
+
+
+def task_rows() -> Iterator[str]:
+    """Yield a table of the tasks."""
+    yield "| task | what is trained | configurations | hyperparameters | best | median |"
+    yield "|---|---|---|---|---|---|"
+    for name, task in TASKS.items():
+        table = read_table(name)
+        names = ", ".join(axis.name for axis in table.grid.axes)
+        median = table.best + table.scale
+        yield f"| `{name}` | {task.about} | {len(table.grid):,} | {names} | {table.best:.4f} | {median:.4f} |"
+
+
+def _overview(comparison: Comparison) -> Iterator[str]:
+    """Yield a row for each search, the best over all of the time first."""
+    ranks = comparison.ranks()
+    yield "At 25 / 50 / 100 % of the time; s: CPU seconds per suggestion."
+    yield ""
+    yield "| search | median regret | mean log10 regret | ... over all of the time | mean rank | s |"
+    yield "|---|---|---|---|---|---|"
+    for name in sorted(comparison.regrets, key=lambda method: comparison.logs(method).mean()):
+        regrets, logs = comparison.regrets[name], comparison.logs(name)
+        places = [SHARES.index(share) for share in QUARTERS]
+        medians = " / ".join(f"{np.median(regrets[:, :, place]):.3f}" for place in places)
+        means = " / ".join(f"{logs[:, :, place].mean():.2f}" for place in places)
+        rank = " / ".join(f"{ranks[name][place]:.1f}" for place in places)
+        yield f"| {_about(name)} | {medians} | {means} | {logs.mean():.2f} | {rank} | {comparison.seconds[name]:.2g} |"
+
+
+def _differences(comparison: Comparison, ours: str) -> Iterator[str]:
+    yield f"Difference of mean log10 regret, {ours} minus the other, with 95 % intervals; negative is better for {ours}."
+    yield ""
+    yield "| compared with | over time | | at 50 % | | at the end | |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in comparison.regrets:
+        if name != ours:
+            cells = [_cell(comparison.difference(ours, name, share)) for share in (None, 0.5, 1.0)]
+            yield f"| {_about(name)} | {' | '.join(cells)} |"
+
+
+def _by_task(comparison: Comparison, tasks: Sequence[str]) -> Iterator[str]:
+    yield "Median regret at the end, task by task."
+    yield ""
+    yield f"| search | {' | '.join(tasks)} |"
+    yield f"|---|{'---|' * len(tasks)}"
+    for name, regrets in comparison.regrets.items():
+        medians = np.median(regrets[:, :, -1], axis=1)
+        yield f"| {name} | {' | '.join(f'{median:.3f}' for median in medians)} |"
+
+
+def _versions(records: Sequence[Record], methods: Sequence[str]) -> Iterator[str]:
+    found = {f"{library} {version}" for kept in records if kept.method in methods for library, version in kept.versions.items()}
+    yield f"Versions: {', '.join(sorted(found))}."
+
+
+def _about(name: str) -> str:
+    return f"{METHODS[name].about} (`{name}`)" if name in METHODS else f"`{name}`"
+
+
+def _cell(interval: Interval) -> str:
+    return f"{interval.mean:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}] | {_SIGNS[interval.verdict]}"

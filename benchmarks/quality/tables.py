@@ -1,0 +1,41 @@
+"""Makes the tables: ``python -m benchmarks.quality.tables [NAME ...]``, a quarter of an hour on one core for all of them."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from importlib.metadata import version
+
+import numpy as np
+
+from .table import Table, write_table
+from .tasks import NUM_EPOCHS, TASKS
+
+LIBRARIES = ("numpy", "scikit-learn", "torch")
+
+
+def make_table(name: str) -> Table:
+    """Train all configurations of a task."""
+    task = TASKS[name]
+    problem = task.problem()
+    configs = list(task.grid.configs())
+    values = task.model.train(problem, configs, NUM_EPOCHS, list(TASKS).index(name))
+    costs_s = np.array([task.model.cost_s(problem, config) for config in configs])
+    return Table(name, task.grid, values, costs_s, {library: version(library) for library in LIBRARIES})
+
+
+def main() -> None:
+    """Make the tables that were named, or all, and say what is in them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality.tables", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to make: {', '.join(TASKS)} (default: all)")
+    for name in parser.parse_args().names or TASKS:
+        start_s = time.process_time()
+        path = write_table(make_table(name))
+        took_s = time.process_time() - start_s
+        print(
+            f"{name:<20} {len(TASKS[name].grid):>6,} configurations {path.stat().st_size / 1e3:>4,.0f} kB {took_s:>4,.0f} CPU s", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

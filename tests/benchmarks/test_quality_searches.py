@@ -1,0 +1,202 @@
+"""The clock and the protocol of the quality benchmark, and our own searches on a small table."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.quality import record
+from benchmarks.quality.clock import run_peer
+from benchmarks.quality.conversation import Conversation, PeerFailed
+from benchmarks.quality.methods import METHODS, Ours, method_of
+from benchmarks.quality.ours import run_ours
+from benchmarks.quality.peers import dialogue
+from benchmarks.quality.peers.dialogue import CONTINUE, PAUSE, STOP, Order
+from benchmarks.quality.running import run_all
+from benchmarks.quality.trace import NUM_WORKERS, duration_s
+from tests.benchmarks.quality_tables import GRID, small_table
+
+CONFIGS = list(GRID.configs())
+OURS = [METHODS["ours-random"], METHODS["random"], Ours("", "OptunaSearch", "stopping")]
+
+
+class Scripted:
+    """A search that follows a script: orders to give, and verdicts by trial and epoch."""
+
+    def __init__(self, orders, verdicts=None):
+        self.orders = list(orders)
+        self.verdicts = verdicts or {}
+        self.heard = []
+
+    def ask(self):
+        return self.orders.pop(0) if self.orders else None
+
+    def report(self, trial, epoch, value, cost_s):
+        self.heard.append(("report", trial, epoch, round(value, 3), cost_s))
+        return self.verdicts.get((trial, epoch), CONTINUE)
+
+    def complete(self, trial, epoch, value, cost_s):
+        self.heard.append(("complete", trial, epoch, round(value, 3), cost_s))
+
+
+def told(search, **question):
+    answer = {"versions": {}} if question["do"] == "begin" else dialogue._answer(search, question)
+    return {"seconds": 0.5, **answer}
+
+
+def share_at_work(trace, table):
+    """Return which share of all workers' time went into epochs that were reported."""
+    return sum(float(table.costs_s[epoch.row]) for epoch in trace.epochs) / (NUM_WORKERS * duration_s(table))
+
+
+def run(search):
+    """Run a script on a small table."""
+    return run_peer(lambda do, **facts: told(search, do=do, **facts), "scripted", small_table(), 0)
+
+
+def run_out(search):
+    """Run a script to its end, which is before the end of the time."""
+    with pytest.raises(RuntimeError, match="lets all workers wait"):
+        run(search)
+
+
+def test_trials_run_side_by_side_and_are_over_where_their_orders_lead():
+    search = Scripted([Order("a", CONFIGS[8], 2), Order("b", CONFIGS[4], 1)])
+    run_out(search)
+    assert search.heard == [
+        ("report", "a", 1, 1.0, 1.0),
+        ("report", "b", 1, 1.4, 2.0),
+        ("complete", "b", 1, 1.4, 2.0),
+        ("report", "a", 2, 0.5, 2.0),
+        ("complete", "a", 2, 0.5, 2.0),
+    ]
+
+
+def test_a_trial_that_is_told_to_stop_is_not_complete():
+    search = Scripted([Order("a", CONFIGS[8], 9)], {("a", 2): STOP})
+    run_out(search)
+    assert [(kind, epoch) for kind, _, epoch, *_ in search.heard] == [("report", 1), ("report", 2)]
+
+
+def test_a_paused_trial_goes_on_where_it_stood():
+    search = Scripted([Order("a", CONFIGS[8], 9), *[Order(name, CONFIGS[0], 9) for name in "bcd"], Order("a", None, 3)], {("a", 1): PAUSE})
+    run_out(search)
+    assert [(epoch, cost_s) for _, trial, epoch, _, cost_s in search.heard if trial == "a"] == [(1, 1.0), (2, 2.0), (3, 3.0), (3, 3.0)]
+
+
+def test_no_more_workers_than_there_are():
+    search = Scripted([Order(str(number), CONFIGS[8], 1) for number in range(6)])
+    run_out(search)
+    assert [trial for kind, trial, *_ in search.heard if kind == "report"] == list("012345")
+    assert [kind for kind, *_ in search.heard[:2]] == ["report", "complete"]
+
+
+def test_a_value_that_is_known_costs_nothing():
+    search = Scripted([Order("a", CONFIGS[8], 3), *[Order(name, CONFIGS[0], 5) for name in "bcd"], Order("a", None, 2)])
+    run_out(search)
+    assert [heard for heard in search.heard if heard[1] == "a"][-1] == ("complete", "a", 2, 0.5, 3.0)
+
+
+def test_a_search_that_asks_for_nothing_new_is_given_up():
+    class Stubborn(Scripted):
+        def ask(self):
+            return super().ask() or (Order("a", None, 1) if self.heard else None)
+
+    with pytest.raises(RuntimeError, match="values that it knows"):
+        run(Stubborn([Order("a", CONFIGS[8], 1)]))
+
+
+def test_a_trial_cannot_run_twice_at_once():
+    with pytest.raises(RuntimeError, match="asks for trial a, which is running"):
+        run(Scripted([Order("a", CONFIGS[8], 1), Order("a", None, 2)]))
+
+
+def test_the_time_of_a_search_is_the_budget_of_all_workers():
+    table = small_table()
+    assert duration_s(table) * NUM_WORKERS == pytest.approx(40 * 9 * (2 * 1 + 2) / 3)
+
+
+def test_questions_and_answers_are_lines_of_json(monkeypatch):
+    setting = {"method": "m", "space": GRID.described(), "max_epochs": 9, "num_workers": 4, "seed": 1}
+    questions = [
+        {"do": "begin", "setting": setting},
+        {"do": "ask"},
+        {"do": "report", "trial": "a", "epoch": 1, "value": 0.5, "cost_s": 1.0},
+        {"do": "complete", "trial": "a", "epoch": 1, "value": 0.5, "cost_s": 1.0},
+        {"do": "ask"},
+    ]
+    answers = io.StringIO()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(json.dumps(question) + "\n" for question in questions)))
+    monkeypatch.setattr(sys, "stdout", answers)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    settings = []
+
+    def make(given):
+        print("libraries may print")
+        settings.append(given)
+        return Scripted([Order("a", CONFIGS[0], 1)])
+
+    dialogue.serve(make, ("numpy",))
+    lines = [json.loads(line) for line in answers.getvalue().splitlines()]
+    assert all(line.pop("seconds") >= 0 for line in lines)
+    assert list(lines[0]["versions"]) == ["numpy"]
+    assert lines[1:] == [{"trial": "a", "config": CONFIGS[0], "until": 1}, {"verdict": "continue"}, {}, {"wait": True}]
+    assert (settings[0].method, settings[0].seed) == ("m", 1)
+
+
+def test_a_search_that_cannot_begin_leaves_its_last_words():
+    with (
+        Conversation(Path(sys.executable), "nothing_of_that_name") as conversation,
+        pytest.raises(PeerFailed, match="nothing_of_that_name"),
+    ):
+        conversation.ask("ask")
+
+
+@pytest.mark.parametrize("method", ["tpe", "tpe-hyperband"])
+def test_optuna_is_asked_and_told(method):
+    table = small_table()
+    with Conversation(Path(sys.executable), "optuna_peer") as conversation:
+        trace = run_peer(conversation.ask, method, table, 0)
+        again = run_peer(conversation.ask, method, table, 0)
+    assert trace.epochs == again.epochs
+    assert trace.num_suggestions >= 30
+    assert trace.epochs[-1].at_s <= duration_s(table)
+    assert 0.9 < share_at_work(trace, table) <= 1.0
+    assert list(trace.versions) == ["optuna"]
+    assert (max(epoch.epoch for epoch in trace.epochs), trace.decision_s > 0) == (9, True)
+
+
+@pytest.mark.parametrize("method", OURS, ids=lambda method: f"{method.searcher}-{method.scheduler}")
+def test_our_searches_run_on_a_table(method):
+    table = small_table()
+    trace, again = (run_ours(method, table, seed=3) for _ in range(2))
+    assert trace.epochs == again.epochs
+    assert trace.epochs != run_ours(method, table, seed=4).epochs
+    assert [epoch.at_s for epoch in trace.epochs] == sorted(epoch.at_s for epoch in trace.epochs)
+    assert trace.epochs[-1].at_s <= duration_s(table)
+    assert 0.9 < share_at_work(trace, table) <= 1.0
+    assert trace.num_suggestions >= len({epoch.row for epoch in trace.epochs})
+
+
+def test_a_search_that_cannot_run_does_not_keep_others_from_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TUNER_QUALITY_ENVIRONMENTS", str(tmp_path))
+    path = tmp_path / "results.jsonl"
+    assert run_all(["dehb", "random"], ["wine_trees"], 1, path) == ["dehb"]
+    assert [kept.key for kept in record.read(path)] == [("random", "wine_trees", 0)]
+    assert "benchmarks.quality.environments dehb" in capsys.readouterr().out
+    assert run_all(["random"], ["wine_trees"], 1, path) == []
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_a_searcher_of_ours_may_be_named_with_arguments():
+    assert method_of("random") is METHODS["random"]
+    method = method_of("OptunaSearch(seed=3, study_name='s')")
+    assert (method.searcher, method.scheduler, method.arguments) == ("OptunaSearch", "promotion", {"seed": 3, "study_name": "s"})
+
+
+@pytest.mark.parametrize("name", ["nobody", "OptunaSearch", "OptunaSearch(3)", "OptunaSearch(seed=open)", "os.remove(path='x')", "1 +"])
+def test_a_name_that_means_nothing_is_refused(name):
+    with pytest.raises(ValueError, match="a search must be one of random"):
+        method_of(name)

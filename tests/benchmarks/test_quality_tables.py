@@ -1,0 +1,141 @@
+"""The tables of the quality benchmark: grids, files, and what they can be asked."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.quality.grid import Axis, axes, log_axis
+from benchmarks.quality.networks import cost_s, train_networks
+from benchmarks.quality.problems import Problem, classification, with_distractors, with_label_noise, with_products
+from benchmarks.quality.table import WORST, Table, read_table, write_table
+from benchmarks.quality.tasks import DEVELOPMENT, NUM_EPOCHS, REPORTING, TASKS
+from tests.benchmarks.quality_tables import GRID, small_table
+
+
+def test_every_grid_point_is_nearest_to_itself():
+    assert [GRID.index(config) for config in GRID.configs()] == list(range(len(GRID)))
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "nearest"),
+    [
+        (Axis("lr", "log", (0.01, 0.1, 1.0)), 0.04, 1),
+        (Axis("lr", "linear", (0.01, 0.1, 1.0)), 0.04, 0),
+        (Axis("depth", "int", (1, 3)), 2, 0),
+        (Axis("width", "log_int", (8, 16)), 12, 1),
+        (Axis("lr", "log", (0.01, 0.1)), 5.0, 1),
+        (Axis("kind", "choice", ("b", "a")), "a", 1),
+    ],
+)
+def test_a_suggestion_goes_to_the_nearest_value_of_its_scale(axis, value, nearest):
+    assert axis.nearest(value) == nearest
+
+
+def test_a_choice_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="not in tuple"):
+        Axis("kind", "choice", ("a", "b")).nearest("c")
+
+
+@pytest.mark.parametrize(("scale", "values"), [("cubic", (1, 2)), ("linear", (2, 1)), ("int", (1, 1))])
+def test_an_axis_without_sense_is_refused(scale, values):
+    with pytest.raises(ValueError, match="x must"):
+        Axis("x", scale, values)
+
+
+def test_searches_are_told_the_ends_of_a_range():
+    assert [axis.described() for axis in axes(("depth", "int", (1, 2, 3)), ("kind", "choice", ("a", "b")))] == [
+        {"name": "depth", "scale": "int", "low": 1, "high": 3},
+        {"name": "kind", "scale": "choice", "values": ["a", "b"]},
+    ]
+    assert log_axis("lr", 1e-3, 1.0, 4).values == (0.001, 0.01, 0.1, 1.0)
+    json.dumps(GRID.described())
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    table = small_table()
+    write_table(table, tmp_path)
+    again = read_table("small", tmp_path)
+    assert (again.grid, again.versions, again.num_epochs) == (table.grid, table.versions, table.num_epochs)
+    np.testing.assert_allclose(again.values, table.values, atol=0.51e-4)
+    np.testing.assert_allclose(again.costs_s, table.costs_s)
+
+
+def test_what_diverged_or_is_huge_has_the_worst_value(tmp_path):
+    values = np.full((len(GRID), 3), 0.5)
+    values[0], values[1] = [0.4, np.nan, np.nan], [7.0, np.inf, 1e9]
+    write_table(Table("small", GRID, values, np.ones(len(GRID)), {}), tmp_path)
+    again = read_table("small", tmp_path)
+    np.testing.assert_allclose(again.values[:3], [[0.4, WORST, WORST], [WORST] * 3, [0.5] * 3])
+    assert again.qualities[0] == pytest.approx(0.4)
+
+
+def test_a_table_that_is_not_there_says_how_to_make_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"benchmarks\.quality\.tables nothing"):
+        read_table("nothing", tmp_path)
+
+
+def test_a_table_with_missing_rows_is_refused(tmp_path):
+    table = small_table()
+    write_table(Table("small", GRID, table.values[1:], table.costs_s[1:], {}), tmp_path)
+    with pytest.raises(ValueError, match="each of its 24 configurations, got 23"):
+        read_table("small", tmp_path)
+
+
+def test_regret_counts_from_the_best_to_the_median_configuration():
+    table = small_table()
+    assert table.regret(8) == 0.0
+    assert np.median([table.regret(row) for row in range(len(GRID))]) == pytest.approx(1.0)
+
+
+def test_searches_see_the_best_value_so_far():
+    table = Table("small", GRID, np.array([[0.5, 0.3, 0.4]]), np.ones(1), {})
+    np.testing.assert_allclose(table.curves, [[0.5, 0.3, 0.3]])
+
+
+def test_no_task_is_for_tuning_and_for_reporting():
+    assert not set(DEVELOPMENT) & set(REPORTING)
+    assert (len(DEVELOPMENT), len(REPORTING)) == (4, 9)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_tables_that_are_kept_belong_to_their_tasks(name):
+    table = read_table(name)
+    assert (table.grid, table.num_epochs) == (TASKS[name].grid, NUM_EPOCHS)
+    assert table.scale > 0
+    assert (table.costs_s > 0).all()
+
+
+@pytest.fixture
+def problem():
+    return classification("iris", "log_loss", 60, 60, seed=0)
+
+
+def test_networks_learn_and_may_diverge(problem):
+    configs = [
+        {"lr": 0.05, "width": 8},
+        {"lr": 1e6, "width": 8},
+        {"lr": 0.05, "width": 16, "depth": 2, "optimizer": "adam", "dropout": 0.1},
+    ]
+    values = train_networks(problem, configs, 4, seed=0)
+    assert values.shape == (3, 4)
+    assert values[0, -1] < 0.7 * values[0, 0]
+    assert not values[1, -1] < 1.0
+    assert values[2, -1] < values[2, 0]
+    np.testing.assert_array_equal(values, train_networks(problem, configs, 4, seed=0))
+
+
+def test_wider_networks_and_smaller_batches_cost_more(problem):
+    costs_s = [cost_s(problem, config) for config in ({"width": 8}, {"width": 64}, {"width": 8, "batch_size": 4})]
+    assert costs_s[0] < min(costs_s[1:])
+
+
+def test_problems_are_split_and_made_harder(problem):
+    assert (problem.train[0].shape, problem.valid[0].shape, problem.num_outputs) == ((60, 4), (60, 4), 3)
+    np.testing.assert_allclose(problem.train[0].mean(axis=0), 0.0, atol=1e-5)
+    assert with_distractors(problem, 3, seed=0).valid[0].shape == (60, 7)
+    assert with_products(problem).train[0].shape == (60, 14)
+    noisy = with_label_noise(problem, 1.0, seed=0)
+    assert 20 < (noisy.train[1] != problem.train[1]).sum() < 60
+    assert isinstance(noisy, Problem)
+    np.testing.assert_array_equal(noisy.valid[1], problem.valid[1])
