@@ -143,10 +143,11 @@ class ModelSearch(Searcher):
         fixed: Mapping[Path, Any] = {}
         if self._num_suggested < len(self._points):
             fixed = self._points[self._num_suggested]
-            drawn = encoding.from_cube(rng.random((1, len(encoding.columns))))[0].tolist()
-            vector = encoding.encoded({**encoding.decoded(drawn), **fixed})
+            vector = encoding.completed(fixed, rng)
+        elif (unseen := self._unseen(encoding, rng)) is not None:
+            vector = unseen
         else:
-            vector = self._unseen(encoding, rng)
+            return self.FINISHED
         self._num_suggested += 1
         self._seen.add(key(vector))
         self.observations.add(trial_id, vector)
@@ -201,19 +202,17 @@ class ModelSearch(Searcher):
             self.observations.add_evaluated(f"evaluated {number}", vector, self._sign * reward)
             self._seen.add(key(vector))
 
-    def _unseen(self, encoding: Encoding, rng: Generator) -> list[float]:
-        """Return the best of what is proposed that was not suggested before."""
+    def _unseen(self, encoding: Encoding, rng: Generator) -> list[float] | None:
+        """Return the best of what is proposed that was not suggested before; None where everything was."""
         for proposed in (self._proposals(encoding, rng), encoding.from_cube(rng.random((32, len(encoding.columns))))):
             for row in proposed:
                 vector = encoding.settled(row.tolist())
                 if key(vector) not in self._seen:
                     return vector
-        if encoding.size is None:
+        if not encoding.is_finite:
             return vector
         # Nearly all have been suggested: walk through the space from anywhere until one has not.
-        start = int(rng.integers(min(encoding.size, 2**62)))
-        numbered = (encoding.numbered(start + step) for step in range(encoding.size))
-        return next(vector for vector in numbered if key(vector) not in self._seen)
+        return next((vector for vector in encoding.each(rng) if key(vector) not in self._seen), None)
 
     def _proposals(self, encoding: Encoding, rng: Generator) -> Array:
         number = self._num_suggested - len(self._points)
