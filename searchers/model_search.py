@@ -166,6 +166,48 @@ class ModelSearch(Searcher):
             self.on_trial_result(trial_id, result)
         self.observations.end(trial_id, is_failed=error)
 
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Learn what a configuration came to that was run elsewhere, and never suggest it; metric, mode and space have to be known.
+
+        It is a part of the state, so that a restored search knows it, too.
+
+        Args:
+            parameters: The configuration, complete, nested or with names such as ``"a/b"``.
+            value: The metric's value, in its own direction.
+            error: Whether the run failed, so that it counts as worst.
+            pruned: Whether it was stopped before it was done. That by itself changes nothing: how far it came is told by its intermediate
+                values.
+            intermediate_values: What it reported on the way, from the first training iteration on, the last of which stands for `value`.
+                None where it was trained in full, or nobody knows: its value is then compared with those of the highest level.
+
+        Raises:
+            ValueError: If the configuration does not fit the space or is not complete, or a value is no number.
+        """
+        encoding = self._known_encoding
+        point = encoding.assignments(parameters)
+        if missing := encoding.missing(point):
+            raise ValueError(f"points with a value must be complete, got none of {missing}; add their values")
+        values = [] if error else [*(intermediate_values or ())[:-1], value]
+        for each in values:
+            if not isinstance(each, int | float) or math.isnan(each):
+                raise ValueError(f"values of evaluated points must be numbers, got {each!r}; leave out points without a result")
+        name, vector = f"evaluated {len(self.observations.trials)}", encoding.encoded(point)
+        self._seen.add(key(vector))
+        if values and not intermediate_values:
+            self.observations.add_evaluated(name, vector, self._sign * value)
+            return
+        self.observations.add(name, vector)
+        for time, each in enumerate(values, start=1):
+            self.observations.record(name, time, self._sign * each)
+        self.observations.end(name, is_failed=error)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the seed, how far the search has come, and all observations."""
         return {
