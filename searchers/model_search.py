@@ -176,7 +176,7 @@ class ModelSearch(Searcher):
     ) -> None:
         """Learn what a configuration came to that was run elsewhere, and never suggest it; metric, mode and space have to be known.
 
-        It is a part of the state, so that a restored search knows it, too.
+        It is a part of `state_dict`. An experiment that is restored without a state has to be given it again.
 
         Args:
             parameters: The configuration, complete, nested or with names such as ``"a/b"``.

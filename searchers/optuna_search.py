@@ -245,8 +245,8 @@ class OptunaSearch(Searcher):
     ) -> None:
         """Add a configuration that was run elsewhere to the study; metric, mode and space have to be known already.
 
-        It is not written to a storage, which others may have it from already. A sampler that is brought back by living through the search
-        again (see `keeps_state`) has to be given it again. Constraints are not known of it.
+        It is a part of `state_dict`, but is not written to a storage. An experiment that is restored without a state, as with samplers
+        for which `keeps_state` is False, has to be given it again. Constraints are not known of it.
 
         Args:
             parameters: The configuration, complete, nested or with names such as ``"a/b"``.
