@@ -104,9 +104,13 @@ def mutants(rng: Generator, encoding: Encoding, parents: Array, steps: Array, pr
 
     shape: tuple[int, ...] = parents.shape
     cube: Array = rng.random(shape)
-    fresh = encoding.from_cube(cube)
+    fresh = encoding.entries_from_cube(cube)
     is_changed: Array = rng.random(shape) < probability
-    is_changed[np.arange(shape[0]), rng.integers(max(shape[1], 1), size=shape[0])] = True
+    chosen = rng.integers(max(shape[1], 1), size=shape[0])
+    exists = ~np.isnan(parents)
+    if not exists.all():
+        chosen = np.where(exists, rng.random(shape), -1.0).argmax(axis=1)
+    is_changed[np.arange(shape[0]), chosen] = True
     is_category = np.array(encoding.num_categories, dtype=bool)
     moved = _reflected(parents + rng.normal(size=shape) * np.maximum(steps[:, None], _least_steps(encoding)))
     changed = np.where(is_category, fresh, moved)

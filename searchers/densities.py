@@ -71,7 +71,7 @@ class Density:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         centres = self._rows[rng.integers(len(self._rows), size=num_points)]
-        fresh = encoding.from_cube(rng.random(centres.shape))
+        fresh = encoding.entries_from_cube(rng.random(centres.shape))
         moved = _truncated(rng, np.nan_to_num(centres, nan=0.5), self.bandwidths * factor)
         keeps = rng.random(centres.shape) >= np.minimum(self.bandwidths * factor, 1.0)
         points = np.where(self._is_category, np.where(keeps, centres, fresh), moved)

@@ -103,7 +103,10 @@ class DuplicateGuard(SearcherWrapper):
         """Hand the point to the searcher, and count it among what was proposed where it is a whole configuration."""
         super().add_evaluated_point(parameters, value, error, pruned, intermediate_values)
         space = SearchSpace(self._space)
-        values = space.values_of(parameters)
+        try:
+            values = space.values_of(parameters)
+        except ValueError:  # the searcher, which has taken it, has a space of its own
+            return
         if not space.dependents and len(values) == len(space.active(values)):
             key = key_of(self._space, space.config_of(values, None), self._name_object)
             result = None if error else {str(self.metric): value}

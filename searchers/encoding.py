@@ -6,12 +6,12 @@ parameter that does not exist in this configuration. Ordered categories count as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
-from .space import Categorical, Domain, Float, Integer, Path, SearchSpace, flat_name
+from .columns import column_of
+from .existence import Existence
+from .space import Path, SearchSpace
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -19,53 +19,13 @@ if TYPE_CHECKING:
 
     Array = ndarray[Any, Any]
 
-MAX_TABLE = 4096
-"""The most values of a parameter that are tabulated; one with more counts as continuous until it is decoded."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One searched parameter as a model sees it.
-
-    Attributes:
-        name: Its flat name.
-        path: Where its value stands in a configuration.
-        domain: What it may be.
-        num_categories: How many unordered categories it has, 0 for a number.
-        num_values: How many values it has, None for infinitely many.
-        edges: Where the stretch of each value but the first begins, for a number with few values; else None.
-        places: Where these values lie in the unit interval, for a number with few values; else None.
-        prior: Where the user expects the best value, as an entry of a vector; None where nothing is expected.
-        confidence: How sure the user is of that: ``"low"``, ``"medium"`` or ``"high"``.
-    """
-
-    name: str
-    path: Path
-    domain: Domain
-    num_categories: int
-    num_values: int | None
-    edges: Array | None
-    places: Array | None
-    prior: float | None
-    confidence: str
-
-    def encode(self, value: Any) -> float:
-        """Return the entry of a vector that stands for the value."""
-        if self.num_categories and isinstance(self.domain, Categorical):
-            return float(self.domain.index(value))
-        return self.domain.to_unit(value)
-
-    def decode(self, entry: float) -> Any:
-        """Return the value that an entry stands for, or the nearest one."""
-        if self.num_categories and isinstance(self.domain, Categorical):
-            return self.domain.categories[int(entry)]
-        return self.domain.from_unit(entry)
-
 
 @final
 class Encoding:
     """Turns configurations of a space into vectors and back.
+
+    In a conditional space each parameter has a column of its own, those of all options of a choice side by side; in a vector the entries of
+    those that do not exist beside the others are NaN.
 
     Args:
         space: The space.
@@ -75,7 +35,8 @@ class Encoding:
         columns: What the entries of a vector stand for.
         num_categories: For each column the number of its categories, 0 for numbers.
         has_prior: Whether the user expects anything of any of them.
-        size: How many different configurations there are, None for infinitely many.
+        is_finite: Whether there are finitely many configurations.
+        size: How many there are; None for infinitely many, or where conditions are too entangled to tell.
 
     Raises:
         ValueError: If a part of the space has to be crossed in full rather than searched.
@@ -91,20 +52,21 @@ class Encoding:
 
     def __init__(self, space: Mapping[str, Any], searcher: str) -> None:
         self._space = SearchSpace(space)
-        for path in self._space.grid_axes:
+        for axis in (parameter for parameter in self._space.parameters if parameter.is_grid):
             raise ValueError(
-                f"{flat_name(path)!r} must be a range of numbers or a choice for {searcher}, got grid_search; "
+                f"{axis.name!r} must be a range of numbers or a choice for {searcher}, got grid_search; "
                 "use choice, or leave the searcher out for a grid"
             )
-        self.columns = tuple(_column(path, domain) for path, domain in self._space.domains.items())
+        self.columns = tuple(map(column_of, self._space.parameters))
         self.num_categories = tuple(column.num_categories for column in self.columns)
         self.has_prior = any(column.prior is not None for column in self.columns)
-        counts = [column.num_values for column in self.columns if column.num_values is not None]
         # What functions compute may differ each time, so that a configuration that comes again need not be the same.
-        self.size = prod(counts) if len(counts) == len(self.columns) and not self._space.dependents else None
+        self.is_finite = all(column.num_values is not None for column in self.columns) and not self._space.dependents
+        self.size = self._space.num_configurations()
+        self._existence = Existence(self._space.parameters, self.columns)
 
     def assignments(self, point: Mapping[str, Any]) -> dict[Path, Any]:
-        """Return what a configuration, perhaps a partial one, gives for searched parameters.
+        """Return what a configuration, perhaps a partial one, gives for searched parameters, by the steps to them.
 
         Raises:
             ValueError: If it does not fit the space.
@@ -112,8 +74,9 @@ class Encoding:
         return self._space.assignments(point)
 
     def missing(self, assignments: Mapping[Path, Any]) -> list[str]:
-        """Return the names of parameters for which nothing is given."""
-        return [column.name for column in self.columns if column.path not in assignments]
+        """Return the names of parameters that exist beside what is given, but for which nothing is."""
+        values = {column.name: assignments[column.steps] for column in self.columns if column.steps in assignments}
+        return [parameter.name for parameter in self._space.active(values) if parameter.name not in values]
 
     def vector(self, config: Mapping[str, Any]) -> list[float]:
         """Return the vector of a configuration; NaN for what it does not have.
@@ -124,8 +87,14 @@ class Encoding:
         return self.encoded(self._space.assignments(config))
 
     def encoded(self, assignments: Mapping[Path, Any]) -> list[float]:
-        """Return the vector of values by path; NaN for what is not given."""
-        return [column.encode(assignments[column.path]) if column.path in assignments else float("nan") for column in self.columns]
+        """Return the vector of values by steps; NaN for what is not given or does not exist beside the rest."""
+        there = self._existing(assignments)
+        return [column.encode(there[column.steps]) if column.steps in there else float("nan") for column in self.columns]
+
+    def completed(self, assignments: Mapping[Path, Any], rng: Generator) -> list[float]:
+        """Return the vector of values by steps, with all else that exists beside them drawn."""
+        drawn = self.entries_from_cube(rng.random((1, len(self.columns))))[0].tolist()
+        return self.encoded({**self._values(drawn), **assignments})
 
     def config(self, vector: Sequence[float], rng: Generator | None, fixed: Mapping[Path, Any] | None = None) -> dict[str, Any]:
         """Return the configuration that a vector stands for.
@@ -133,13 +102,13 @@ class Encoding:
         Args:
             vector: An entry for each column.
             rng: Source of chance for what functions compute; None will do where there are none.
-            fixed: Values by path that are taken as they are.
+            fixed: Values by steps that are taken as they are.
         """
         return self._space.resolve({**self.decoded(vector), **(fixed or {})}, rng)
 
-    def decoded(self, vector: Sequence[float]) -> dict[Path, Any]:
-        """Return values by path: the domains' own, nearest to what the vector says."""
-        return {column.path: column.decode(entry) for column, entry in zip(self.columns, vector, strict=True) if entry == entry}  # noqa: PLR0124  (NaN)
+    def decoded(self, vector: Sequence[float]) -> Mapping[Path, Any]:
+        """Return values by steps: the domains' own, nearest to what the vector says, of what exists beside each other."""
+        return self._existing(self._values(vector))
 
     def settled(self, vector: Sequence[float]) -> list[float]:
         """Return the vector of the configuration that a vector stands for, so that equal configurations have equal vectors."""
@@ -147,16 +116,23 @@ class Encoding:
 
     def from_cube(self, cube: Array) -> Array:
         """Return a vector for each point of the unit cube, spread over the space as the points are over the cube."""
+        return self._existence.masked(self.entries_from_cube(cube))
+
+    def entries_from_cube(self, cube: Array) -> Array:
+        """Return what `from_cube` does, with entries also for what does not exist beside the others, should it come to."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         vectors = np.array(cube, dtype=float)
         for place, count in enumerate(self.num_categories):
             if count:
                 vectors[:, place] = np.minimum(np.floor(vectors[:, place] * count), count - 1)
-        return self.snapped(vectors)
+        return self._placed(vectors)
 
     def snapped(self, vectors: Array) -> Array:
-        """Return the vectors with each entry moved to the place of the value for which it stands."""
+        """Return the vectors with each entry moved to the place of the value for which it stands, and NaN for what does not exist."""
+        return self._existence.masked(self._placed(vectors))
+
+    def _placed(self, vectors: Array) -> Array:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         snapped = np.array(vectors, dtype=float)
@@ -170,64 +146,51 @@ class Encoding:
         return snapped
 
     def numbered(self, number: int) -> list[float]:
-        """Return the vector of a configuration of a finite space by its number, which is taken modulo `size`."""
+        """Return the vector of a configuration of a finite flat space by its number, which is taken modulo `size`."""
         vector = []
         for column in self.columns:
             number, index = divmod(number, column.num_values or 1)
-            vector.append(float(index) if column.num_categories else self._entry(column, index))
+            vector.append(column.nth(index))
         return self.settled(vector)
 
-    @staticmethod
-    def _entry(column: Column, index: int) -> float:
-        if isinstance(column.domain, Categorical):
-            return (index + 0.5) / len(column.domain.categories)
-        lower, q = getattr(column.domain, "lower", 0), getattr(column.domain, "q", None) or 0
-        return column.domain.to_unit(lower + index * q)
+    def each(self, rng: Generator) -> Iterator[list[float]]:
+        """Yield the vector of each configuration of a finite space once, beginning anywhere."""
+        if not self._space.is_conditional:
+            size = self.size or 1
+            start = int(rng.integers(min(size, 2**62)))
+            return (self.numbered(start + step) for step in range(size))
+        return self._each_of_branches([int(rng.integers(min(column.num_values or 1, 2**62))) for column in self.columns])
+
+    def _each_of_branches(self, starts: Sequence[int]) -> Iterator[list[float]]:
+        """Count like a clock from the last column on, each from its own start, over the columns that exist beside those before them."""
+        counts = [column.num_values or 1 for column in self.columns]
+        turned = [0] * len(counts)
+        while True:
+            places = ((start + turn) % count for start, turn, count in zip(starts, turned, counts, strict=True))
+            vector = self.settled([column.nth(place) for column, place in zip(self.columns, places, strict=True)])
+            yield vector
+            for place in reversed(range(len(counts))):
+                if vector[place] == vector[place] and turned[place] + 1 < counts[place]:
+                    turned[place] += 1
+                    break
+                turned[place] = 0
+            else:
+                return
+
+    def _values(self, vector: Sequence[float]) -> dict[Path, Any]:
+        return {column.steps: column.decode(entry) for column, entry in zip(self.columns, vector, strict=True) if entry == entry}  # noqa: PLR0124  (NaN)
+
+    def _existing(self, values: Mapping[Path, Any]) -> Mapping[Path, Any]:
+        """Return those of the values by steps whose parameters exist beside the others."""
+        if not self._space.is_conditional:
+            return values
+        by_name: dict[str, Any] = {}
+        for parameter in self._space.parameters:
+            if parameter.steps in values and parameter.is_active(by_name):
+                by_name[parameter.name] = values[parameter.steps]
+        return {parameter.steps: by_name[parameter.name] for parameter in self._space.parameters if parameter.name in by_name}
 
 
 def key(vector: Sequence[float]) -> tuple[float | None, ...]:
     """Return what is equal for equal configurations, NaN included."""
     return tuple(None if entry != entry else round(entry, 9) for entry in vector)  # noqa: PLR0124  (NaN)
-
-
-def _column(path: Path, domain: Domain) -> Column:
-    num_categories = len(domain.categories) if isinstance(domain, Categorical) and not domain.is_ordered else 0
-    num_values = _num_values(domain)
-    edges, places = None, None
-    if num_values is not None and not num_categories and num_values <= MAX_TABLE:
-        edges, places = _edges(domain, num_values), _places(domain, num_values)
-    confidence = getattr(domain, "prior_confidence", None) or "medium"
-    column = Column(flat_name(path), path, domain, num_categories, num_values, edges, places, None, confidence)
-    prior = getattr(domain, "prior", None)
-    return column if prior is None else replace(column, prior=column.encode(prior))
-
-
-def _num_values(domain: Domain) -> int | None:
-    if isinstance(domain, Categorical):
-        return len(domain.categories)
-    if isinstance(domain, Integer | Float) and domain.q is not None:
-        return round((domain.upper - domain.lower) / domain.q) + 1
-    return None
-
-
-def _edges(domain: Domain, num_values: int) -> Array:
-    """Return where the stretches of the values meet: halfway between two values on the scale of values."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
-    if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
-        bounds = np.log(domain.lower + domain.q * (np.arange(num_values + 1) - 0.5))
-        edges: Array = (bounds[1:-1] - bounds[0]) / (bounds[-1] - bounds[0])
-        return edges
-    return np.arange(1, num_values) / num_values
-
-
-def _places(domain: Domain, num_values: int) -> Array:
-    """Return where the values lie in the unit interval."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
-    if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
-        values = np.log(domain.lower + domain.q * np.arange(num_values))
-        low, high = np.log(domain.lower - domain.q / 2), np.log(domain.upper + domain.q / 2)
-        places: Array = (values - low) / (high - low)
-        return places
-    return (np.arange(num_values) + 0.5) / num_values

@@ -143,10 +143,11 @@ class ModelSearch(Searcher):
         fixed: Mapping[Path, Any] = {}
         if self._num_suggested < len(self._points):
             fixed = self._points[self._num_suggested]
-            drawn = encoding.from_cube(rng.random((1, len(encoding.columns))))[0].tolist()
-            vector = encoding.encoded({**encoding.decoded(drawn), **fixed})
+            vector = encoding.completed(fixed, rng)
+        elif (unseen := self._unseen(encoding, rng)) is not None:
+            vector = unseen
         else:
-            vector = self._unseen(encoding, rng)
+            return self.FINISHED
         self._num_suggested += 1
         self._seen.add(key(vector))
         self.observations.add(trial_id, vector)
@@ -164,6 +165,48 @@ class ModelSearch(Searcher):
         if result and not error:
             self.on_trial_result(trial_id, result)
         self.observations.end(trial_id, is_failed=error)
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Learn what a configuration came to that was run elsewhere, and never suggest it; metric, mode and space have to be known.
+
+        It is a part of `state_dict`. An experiment that is restored without a state has to be given it again.
+
+        Args:
+            parameters: The configuration, complete, nested or with names such as ``"a/b"``.
+            value: The metric's value, in its own direction.
+            error: Whether the run failed, so that it counts as worst.
+            pruned: Whether it was stopped before it was done. That by itself changes nothing: how far it came is told by its intermediate
+                values.
+            intermediate_values: What it reported on the way, from the first training iteration on, the last of which stands for `value`.
+                None where it was trained in full, or nobody knows: its value is then compared with those of the highest level.
+
+        Raises:
+            ValueError: If the configuration does not fit the space or is not complete, or a value is no number.
+        """
+        encoding = self._known_encoding
+        point = encoding.assignments(parameters)
+        if missing := encoding.missing(point):
+            raise ValueError(f"points with a value must be complete, got none of {missing}; add their values")
+        values = [] if error else [*(intermediate_values or ())[:-1], value]
+        for each in values:
+            if not isinstance(each, int | float) or math.isnan(each):
+                raise ValueError(f"values of evaluated points must be numbers, got {each!r}; leave out points without a result")
+        name, vector = f"evaluated {len(self.observations.trials)}", encoding.encoded(point)
+        self._seen.add(key(vector))
+        if values and not intermediate_values:
+            self.observations.add_evaluated(name, vector, self._sign * value)
+            return
+        self.observations.add(name, vector)
+        for time, each in enumerate(values, start=1):
+            self.observations.record(name, time, self._sign * each)
+        self.observations.end(name, is_failed=error)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the seed, how far the search has come, and all observations."""
@@ -201,19 +244,17 @@ class ModelSearch(Searcher):
             self.observations.add_evaluated(f"evaluated {number}", vector, self._sign * reward)
             self._seen.add(key(vector))
 
-    def _unseen(self, encoding: Encoding, rng: Generator) -> list[float]:
-        """Return the best of what is proposed that was not suggested before."""
+    def _unseen(self, encoding: Encoding, rng: Generator) -> list[float] | None:
+        """Return the best of what is proposed that was not suggested before; None where everything was."""
         for proposed in (self._proposals(encoding, rng), encoding.from_cube(rng.random((32, len(encoding.columns))))):
             for row in proposed:
                 vector = encoding.settled(row.tolist())
                 if key(vector) not in self._seen:
                     return vector
-        if encoding.size is None:
+        if not encoding.is_finite:
             return vector
         # Nearly all have been suggested: walk through the space from anywhere until one has not.
-        start = int(rng.integers(min(encoding.size, 2**62)))
-        numbered = (encoding.numbered(start + step) for step in range(encoding.size))
-        return next(vector for vector in numbered if key(vector) not in self._seen)
+        return next((vector for vector in encoding.each(rng) if key(vector) not in self._seen), None)
 
     def _proposals(self, encoding: Encoding, rng: Generator) -> Array:
         number = self._num_suggested - len(self._points)

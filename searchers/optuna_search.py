@@ -235,6 +235,43 @@ class OptunaSearch(Searcher):
             warnings.warn(f"the sampler raised {type(cause).__name__} at the end of a trial: {cause}", RuntimeWarning, stacklevel=2)
         opened.write(number)
 
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float | Sequence[float],
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Add a configuration that was run elsewhere to the study; metric, mode and space have to be known already.
+
+        It is a part of `state_dict`, but is not written to a storage. An experiment that is restored without a state, as with samplers
+        for which `keeps_state` is False, has to be given it again. Constraints are not known of it.
+
+        Args:
+            parameters: The configuration, complete, nested or with names such as ``"a/b"``.
+            value: The metric's value, in its own direction; a list of all metrics' where there are several.
+            error: Whether the run failed, so that the trial is FAIL.
+            pruned: Whether it was stopped before it was done, so that the trial is PRUNED. What samplers make of it follows from its
+                intermediate values; without these it is one of the worst.
+            intermediate_values: What it reported on the way, from the first training iteration on; not used with several metrics.
+
+        Raises:
+            ValueError: If the configuration does not fit the space or is not complete, or a value is no number.
+        """
+        from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
+
+        from .optuna_study import ended, quiet  # noqa: PLC0415  (imports Optuna)
+
+        declared = self._known
+        params = declared.space.encoded(parameters)
+        distributions = declared.space.distributions(params)
+        values = None if error else declared.objective.rewards(value)
+        state = TrialState.FAIL if error else TrialState.PRUNED if pruned else TrialState.COMPLETE
+        steps = (intermediate_values or ()) if declared.objective.is_single else ()
+        with quiet():
+            self._open().view.add_trial(ended(params, distributions, values, state, steps))
+
     @property
     def keeps_state(self) -> bool:
         """Whether the study tells all that the sampler knows; else the search is lived through again at a restore."""

@@ -178,10 +178,21 @@ def quiet() -> Iterator[None]:
         optuna.logging.set_verbosity(verbosity)
 
 
-def ended(params: Mapping[str, Any], distributions: Mapping[str, Any], values: Sequence[float]) -> FrozenTrial:
-    """Return a trial that has been run elsewhere, with its values."""
-    given = {name: params[name] for name in distributions}
-    return create_trial(params=given, distributions=dict(distributions), values=list(values))
+def ended(
+    params: Mapping[str, Any],
+    distributions: Mapping[str, Any],
+    values: Sequence[float] | None,
+    state: TrialState = TrialState.COMPLETE,
+    intermediate_values: Sequence[float] = (),
+) -> FrozenTrial:
+    """Return a trial that has been run elsewhere, with its values, None if it failed, and what it reported from the first step on."""
+    return create_trial(
+        state=state,
+        params={name: params[name] for name in distributions},
+        distributions=dict(distributions),
+        values=None if values is None else list(values),
+        intermediate_values={step: float(value) for step, value in enumerate(intermediate_values, start=1)},
+    )
 
 
 def copies(trials: Iterable[FrozenTrial]) -> Iterator[FrozenTrial]:

@@ -63,6 +63,7 @@ class Parameter:
         domain: Its values. Those of a choice between sub-spaces are the numbers of its options, those of a grid axis what stands on it.
         conditions: What has to hold for it to exist; all of it. Empty for what is in every configuration.
         is_grid: Whether it is a grid axis, which only a searcher that crosses grids may choose for.
+        steps: The steps to it from the top of the space, numbers of options included: `SearchSpace.assignments` and `resolve` go by them.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Parameter:
     domain: Domain
     conditions: tuple[Condition, ...] = ()
     is_grid: bool = False
+    steps: Path = ()
 
     def is_active(self, values: Mapping[str, Any]) -> bool:
         """Return whether the parameter exists beside these values, by name; those of all parameters that it depends on must be there."""
@@ -130,7 +132,7 @@ class Inventory:
 
     def _parameter(self, place: _Place, name: str) -> Parameter:
         conditions = (condition for steps in dict.fromkeys(guard.steps for guard in place.guards) for condition in self.conditions[steps])
-        return Parameter(name, place.path, _domain(place.leaf), tuple(conditions), is_grid(place.leaf))
+        return Parameter(name, place.path, _domain(place.leaf), tuple(conditions), is_grid(place.leaf), place.steps)
 
 
 @final

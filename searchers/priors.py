@@ -61,7 +61,7 @@ class Belief:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         shape = (num_points, len(self.centre))
-        fresh = self._encoding.from_cube(rng.random(shape))
+        fresh = self._encoding.entries_from_cube(rng.random(shape))
         moved = np.nan_to_num(self.centre, nan=0.5) + self._spreads * rng.normal(size=shape)
         for _ in range(20):
             moved = np.where((moved < 0) | (moved > 1), self.centre + self._spreads * rng.normal(size=shape), moved)
@@ -78,8 +78,8 @@ class Belief:
         numbers = np.exp(-0.5 * ((points - self.centre) / self._spreads) ** 2) / masses
         favour, counts = self._favour(), np.maximum(self._num_categories, 1)
         categories = (1 - favour) + favour * counts * (points == self.centre)
-        found: Array = np.nan_to_num(np.where(self._num_categories > 0, categories, numbers), nan=1.0)
-        found = np.where(np.isnan(self.centre), 1.0, found)
+        found: Array = np.where(self._num_categories > 0, categories, numbers)
+        found = np.where(np.isnan(self.centre) | np.isnan(points), 1.0, found)
         product: Array = found.prod(axis=1)
         return product
 
@@ -120,7 +120,7 @@ class PriorBand:
         """Return the one vector that the user expects to be best; what is not expected is random."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        fresh = self._encoding.from_cube(rng.random((1, len(self._encoding.columns))))
+        fresh = self._encoding.entries_from_cube(rng.random((1, len(self._encoding.columns))))
         return self._encoding.snapped(np.where(np.isnan(self.prior.centre), fresh, self.prior.centre))
 
     def drawn(self, rng: Generator, num_points: int, table: Table) -> Array:

@@ -50,6 +50,8 @@ def num_assignments(parameters: Sequence[Parameter]) -> int | None:
     Args:
         parameters: Each after those that its existence depends on.
     """
+    if any(num_values(parameter.domain) is None for parameter in parameters):
+        return None
     asking: dict[str, list[tuple[str, Condition]]] = {parameter.name: [] for parameter in parameters}
     for parameter in parameters:
         for condition in parameter.conditions:

@@ -19,7 +19,7 @@ HEAVY = {
 }  # fmt: skip
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
-GUIDES = ("README.md", "docs/schedulers.md", "docs/search_spaces.md")
+GUIDES = ("README.md", "docs/schedulers.md", "docs/search_spaces.md", "docs/searchers.md")
 BLOCKS = [(page, text) for page in GUIDES for text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))]
 IMPORTS = sorted(set(re.findall(r"`((?:from|import) (?:tuner|schedulers|searchers)\b[^`]*)`", README)))
 LINKS = [
@@ -34,6 +34,7 @@ EXAMPLES = {
     "several_objectives.py": (["--trials", "6"], ["Nothing beats these in both:", "Pareto front:"]),
     "constraints.py": (["--trials", "6"], ["In the second half of the search,", "Best within the budget:", "Best of all:"]),
     "warm_start.py": (["--trials", "3", "--seed", "1"], ["to begin with:", "Best configuration:"]),
+    "prior.py": (["--trials", "5", "--searches", "1"], ["with a prior", "without", "Best configuration:"]),
     "pbt_digits.py": (["--members", "3", "--epochs", "10"], ["Best configuration:", "Schedule of its weights:", "schedule.svg"]),
 }
 
