@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from schedulers.scheduler import Scheduler
 from searchers.duplicates import POLICIES, Duplicates
@@ -242,6 +242,10 @@ class RunConfig:
             raise ValueError(f"storage_path must be a directory on a mounted file system, got {os.fspath(self.storage_path)!r}")
 
 
+AUTO: Final = "auto"
+"""Leaves the choice of scheduler or searcher to `tuner.defaults`."""
+
+
 @dataclass(frozen=True, slots=True)
 class TuneConfig:
     """What is searched for, and how.
@@ -251,8 +255,11 @@ class TuneConfig:
         mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is.
         num_samples: How many trials; with ``grid_search`` in the space, how often the grid is repeated. -1 for endless, until another
             limit stops the experiment.
-        search_alg: A `Searcher`; None, the default, for random sampling and grids.
-        scheduler: A `Scheduler`; None, the default, for running every trial to its end.
+        search_alg: A `Searcher`, or ``"auto"`` for ours, `searchers.TreeSearch`, where there is something to search. None, the default, is
+            random sampling and grids beside a scheduler that is named, and ``"auto"`` where none is and metric and mode are.
+        scheduler: A `Scheduler`, or ``"auto"`` for ASHA. None, the default, runs every trial to its end beside a searcher that is named;
+            where none is and metric and mode are, it is ASHA if the trainable saves when it is asked to or `RunConfig.stop` names the
+            ``training_iteration`` at which trials end. `FIFOScheduler` trains all to the end in any case. See `tuner.defaults`.
         max_concurrent_trials: How many trials run at once; None or 0 for as many as the resources allow.
         time_budget_s: After so many seconds of running (or a `datetime.timedelta`) everything stops; None for no limit. Counted over
             restores.
@@ -271,8 +278,8 @@ class TuneConfig:
     metric: str | None = None
     mode: Literal["min", "max"] | None = None
     num_samples: int = 1
-    search_alg: Searcher | None = None
-    scheduler: Scheduler | None = None
+    search_alg: Searcher | Literal["auto"] | None = None
+    scheduler: Scheduler | Literal["auto"] | None = None
     max_concurrent_trials: int | None = None
     time_budget_s: float | dt.timedelta | None = None
     seed: int | None = None
@@ -299,8 +306,8 @@ class TuneConfig:
             raise ValueError(f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}")
         if self.duplicates not in POLICIES:
             raise ValueError(f"duplicates must be one of {', '.join(map(repr, POLICIES))}, got {self.duplicates!r}")
-        _check_type("scheduler", self.scheduler, Scheduler)
-        _check_type("search_alg", self.search_alg, Searcher)
+        _check_part("scheduler", self.scheduler, Scheduler)
+        _check_part("search_alg", self.search_alg, Searcher)
 
     @property
     def budget_s(self) -> float | None:
@@ -355,6 +362,11 @@ class ResumeConfig:
         """Return the event with which the new driver, and what holds for it, enters the journal."""
         unfinished, errored, finished = map(events.ResumeType, (self.unfinished, self.errored, self.finished))
         return events.DriverRestarted(settings, unfinished, errored, finished)
+
+
+def _check_part(name: str, value: Any, kind: type) -> None:
+    if value is not None and value != AUTO and not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, {AUTO!r} or None, got {value!r}")
 
 
 def _check_type(name: str, value: Any, kind: type) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from schedulers import FIFOScheduler
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator, DuplicateGuard
 from searchers.searcher import Searcher
@@ -24,6 +23,7 @@ from tuner.execution.trainable import can_be_saved, check_trainable, is_class_tr
 from tuner.storage.configs import check_keys
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from .defaults import chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,9 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
     space = _checked_space(param_space)
     if run.executor == "process":
         check_portable(space)
+    scheduler, searcher = chosen(tune, run, space, trainable)
+    # What was chosen is written down as if it had been named: a restore goes on with it, whatever a later release would choose.
+    tune = replace(tune, scheduler=scheduler, search_alg=searcher)
     plan = Plan(
         trainable=trainable,
         name=trainable_name(trainable),
@@ -151,8 +154,8 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         run=run,
         checkpoint=run.checkpoint_config or CheckpointConfig(),
         failure=run.failure_config or FailureConfig(),
-        scheduler=tune.scheduler or FIFOScheduler(),
-        searcher=_guarded(tune.search_alg or BasicVariantGenerator(), tune),
+        scheduler=scheduler,
+        searcher=_guarded(searcher, tune),
         stopper=stopper_from(run.stop),
         seed=secrets.randbits(32) if tune.seed is None else tune.seed,
         experiment_id=secrets.token_hex(8),

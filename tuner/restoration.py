@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from schedulers import FIFOScheduler
+from searchers import BasicVariantGenerator
+
 from . import declarations, fingerprint
 from .config import RunConfig, TuneConfig
 from .declarations import Absent
@@ -53,7 +56,7 @@ def restored_arguments(record: Record, directory: Path, given: Given) -> dict[st
     space = given.param_space
     if space is None:
         space = declarations.constructed(record.parts["param_space"], "param_space", absent)
-    tune = _settings("tune_config", given.tune_config, given.tune, record, absent)
+    tune = _settings("tune_config", given.tune_config, {**_recorded_parts(given, record, absent), **given.tune}, record, absent)
     run = _settings("run_config", given.run_config, given.run, record, absent)
     if absent:
         listed = ", ".join(map(str, absent))
@@ -62,6 +65,24 @@ def restored_arguments(record: Record, directory: Path, given: Given) -> dict[st
             "to Tuner.restore"
         )
     return {"param_space": space, "tune_config": tune, "run_config": run}
+
+
+def _recorded_parts(given: Given, record: Record, absent: list[Absent]) -> dict[str, Any]:
+    """Return the scheduler and the searcher with which the experiment was begun, where none is given now.
+
+    Those that name none are chosen when an experiment begins, and written down as if they had been named.
+    """
+    parts: dict[str, Any] = {}
+    for name, classic in (("scheduler", FIFOScheduler), ("search_alg", BasicVariantGenerator)):
+        noted = record.parts["tune_config"].get(name)
+        if given.tune.get(name) is not None:
+            continue
+        if noted is None and (given.tune_config is None or getattr(given.tune_config, name) is None):
+            parts[name] = classic()  # before there was a choice, none meant these
+        elif given.tune_config is not None and getattr(given.tune_config, name) is None:
+            part = declarations.constructed(noted, f"tune_config.{name}", absent)
+            parts |= {} if isinstance(part, Absent) else {name: part}
+    return parts
 
 
 def _settings(place: str, config: Any, single: Mapping[str, Any], record: Record, absent: list[Absent]) -> Any:

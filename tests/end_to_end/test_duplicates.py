@@ -3,7 +3,7 @@
 import pytest
 
 import tuner as tune
-from searchers import ConcurrencyLimiter, OptunaSearch, Repeater
+from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch, Repeater
 from tuner import TuneConfig, Tuner
 
 SPACE = {"x": tune.randint(0, 4), "kind": tune.choice(["a", "b"])}
@@ -23,7 +23,7 @@ def configs(grid):
 
 
 def test_by_default_duplicates_run(fit):
-    grid = fit(train, SPACE, tune=settings(), executor="inline")
+    grid = fit(train, SPACE, tune=settings(search_alg=BasicVariantGenerator()), executor="inline")
     assert (len(grid), len(set(configs(grid)))) == (30, 8)
 
 

@@ -77,7 +77,7 @@ def test_another_scheduler_governs_the_future_only(begin, path, caplog, case):
 
 @pytest.mark.parametrize(("before", "after"), [(2, 5), (5, 2), (None, 3), (3, None)])
 def test_another_stop_criterion_governs_the_future_only(begin, path, before, after):
-    first = begin(stop=before and {"training_iteration": before})
+    first = begin(stop=before and {"training_iteration": before}, scheduler=FIFOScheduler())
     grid = Tuner.restore(path, train, stop={"training_iteration": after} if after else {}, num_samples=6).fit()
     assert iterations(first) == [before or 8] * 4
     assert iterations(grid) == [before or 8] * 4 + [after or 8] * 2
@@ -91,7 +91,7 @@ def test_a_function_may_take_the_place_of_a_dictionary_and_is_wanted_again_from_
 
 
 def test_finished_trials_train_on_under_a_longer_stop_criterion_where_that_is_asked_for(begin, path):
-    begin(stop={"training_iteration": 2})
+    begin(stop={"training_iteration": 2}, scheduler=FIFOScheduler())
     grid = Tuner.restore(path, train, stop={"training_iteration": 5}, resume_config=ResumeConfig(finished="restart")).fit()
     assert iterations(grid) == [5] * 4
     assert all(len(result.metrics_dataframe) == 5 for result in grid)

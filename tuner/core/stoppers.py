@@ -196,6 +196,9 @@ class MaximumIterationStopper(_Stateless):
     Raises:
         ValueError: If `max_iter` is less than 1.
 
+    Attributes:
+        max_iter: As given.
+
     Departures:
         Ray Tune counts calls, so that results repeated after a crash count twice.
     """
@@ -203,11 +206,11 @@ class MaximumIterationStopper(_Stateless):
     def __init__(self, max_iter: int) -> None:
         if max_iter < 1:
             raise ValueError(f"max_iter must be at least 1, got {max_iter!r}")
-        self._max_iter = max_iter
+        self.max_iter = max_iter
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether the trial has reached its last iteration."""
-        return bool(result.get("training_iteration", 0) >= self._max_iter)
+        return bool(result.get("training_iteration", 0) >= self.max_iter)
 
 
 class TimeoutStopper(_Stateless):

@@ -1,0 +1,116 @@
+"""Which scheduler and searcher an experiment gets that names none, and that it keeps them."""
+
+import logging
+
+import pytest
+
+import tuner as tune
+from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
+from searchers import BasicVariantGenerator, OptunaSearch, TreeSearch
+from tuner.config import RunConfig, TuneConfig
+from tuner.defaults import NO_END
+from tuner.directory import read_record
+from tuner.plan import make_plan
+
+SPACE = {"x": tune.uniform(0, 1), "epochs": 5}
+GOAL = {"metric": "loss", "mode": "min"}
+
+
+def train(config):
+    for step in range(1, 10):
+        tune.report({"loss": config["x"] + 1.0 / step})
+
+
+class Saves(tune.Trainable):
+    def step(self):
+        return {"loss": 1.0}
+
+    def save_checkpoint(self, checkpoint_dir):
+        pass
+
+
+class NeverSaves(tune.Trainable):
+    def step(self):
+        return {"loss": 1.0}
+
+
+def plan(trainable=train, space=None, stop=None, **tune_config):
+    settings = TuneConfig(**{"num_samples": 20, **GOAL, **tune_config})
+    return make_plan(trainable, SPACE if space is None else space, settings, RunConfig(stop=stop))
+
+
+def kinds(made):
+    return type(made.scheduler), type(made.searcher)
+
+
+@pytest.mark.parametrize(
+    ("trainable", "stop"), [(Saves, None), (train, {"training_iteration": 9}), (train, tune.MaximumIterationStopper(9))]
+)
+def test_who_names_neither_gets_ours(trainable, stop):
+    assert kinds(plan(trainable, stop=stop)) == (ASHAScheduler, TreeSearch)
+
+
+@pytest.mark.parametrize("stop", [None, {"loss": 0.1}, lambda trial_id, result: False])
+@pytest.mark.parametrize("trainable", [train, NeverSaves])
+def test_nobody_is_stopped_who_could_not_go_on_and_of_whom_nothing_is_known(trainable, stop):
+    assert kinds(plan(trainable, stop=stop)) == (FIFOScheduler, TreeSearch)
+
+
+NO_SEARCH = [
+    {"num_samples": 1},
+    {"metric": None, "mode": None},
+    {"mode": None},
+    {"space": {}},
+    {"space": {"x": tune.sample_from(lambda: 1)}},
+    {"space": {**SPACE, "depth": tune.grid_search([1, 2])}},
+    {"space": {"x": tune.randn()}},
+]
+
+
+@pytest.mark.parametrize("options", NO_SEARCH)
+def test_what_is_no_search_is_run_as_it_is(options):
+    assert kinds(plan(Saves, **options)) == (FIFOScheduler, BasicVariantGenerator)
+
+
+def test_who_names_one_gets_nothing_of_ours_for_the_other():
+    assert kinds(plan(Saves, scheduler=ASHAScheduler())) == (ASHAScheduler, BasicVariantGenerator)
+    assert kinds(plan(Saves, search_alg=OptunaSearch())) == (FIFOScheduler, OptunaSearch)
+    population = PopulationBasedTraining(hyperparam_mutations={"x": tune.uniform(0, 1)})
+    assert kinds(plan(Saves, scheduler=population)) == (PopulationBasedTraining, BasicVariantGenerator)
+
+
+def test_auto_asks_for_ours_in_any_case():
+    assert kinds(plan(scheduler="auto", search_alg=OptunaSearch())) == (ASHAScheduler, OptunaSearch)
+    assert kinds(plan(scheduler=FIFOScheduler(), search_alg="auto")) == (FIFOScheduler, TreeSearch)
+    assert kinds(plan(scheduler="auto", search_alg="auto")) == (ASHAScheduler, TreeSearch)
+    assert kinds(plan(scheduler="auto", search_alg="auto", num_samples=1)) == (ASHAScheduler, BasicVariantGenerator)
+
+
+@pytest.mark.parametrize(("stop", "levels"), [(81, (3, 9, 27, 81)), (9, (1, 3, 9)), (1, (1,)), (2000, (74, 222, 666, 1998, 2000))])
+def test_the_levels_follow_from_how_long_a_full_training_is(stop, levels):
+    assert plan(stop={"training_iteration": stop}).scheduler.levels == levels
+
+
+def test_without_an_end_there_are_levels_enough():
+    assert plan(Saves).scheduler.levels[0] == 1
+    assert plan(Saves).scheduler.levels[-1] == NO_END
+
+
+def test_the_choice_is_said_and_written_down_and_kept(fit, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="tuner")
+    fit(train, SPACE, tune={**GOAL, "num_samples": 6, "seed": 1}, stop={"training_iteration": 9}, executor="inline")
+    assert "searching with TreeSearch and AsyncHyperBandScheduler, as none was named" in caplog.text
+    recorded = read_record(tmp_path / "experiment").parts["tune_config"]
+    assert (recorded["scheduler"]["@"], recorded["search_alg"]["@"]) == ("AsyncHyperBandScheduler", "TreeSearch")
+    caplog.clear()
+    restored = tune.Tuner.restore(tmp_path / "experiment", train, tune_config=TuneConfig(num_samples=8, **GOAL))
+    assert kinds(restored._plan) == (ASHAScheduler, TreeSearch)
+    assert len(restored.fit()) == 8
+    assert "tune_config.scheduler" not in caplog.text
+    assert "tune_config.search_alg" not in caplog.text
+
+
+def test_an_experiment_begun_at_random_goes_on_at_random(fit, tmp_path):
+    fit(train, SPACE, tune={**GOAL, "num_samples": 1, "seed": 1}, executor="inline")
+    restored = tune.Tuner.restore(tmp_path / "experiment", train, num_samples=4)
+    assert kinds(restored._plan) == (FIFOScheduler, BasicVariantGenerator)

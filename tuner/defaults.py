@@ -1,0 +1,78 @@
+"""The scheduler and searcher of experiments that leave them to us.
+
+Who names one of the two gets for the other what Ray Tune would take: random sampling, or every trial trained to its end. Who names neither,
+but says what is to be optimised, wants the best configuration rather than a certain way to it. ``"auto"`` asks for our choice in any case.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from schedulers import AsyncHyperBandScheduler, FIFOScheduler
+from schedulers.scheduler import Scheduler
+from searchers import BasicVariantGenerator, TreeSearch
+from searchers.searcher import Searcher
+from searchers.space import Normal, SearchSpace
+from tuner.core.result import TRAINING_ITERATION
+from tuner.core.stoppers import MaximumIterationStopper
+from tuner.execution.trainable import can_be_saved
+
+from .config import AUTO, RunConfig, TuneConfig
+
+REDUCTION_FACTOR: Final = 3
+"""One trial in three goes on from level to level."""
+NUM_RUNGS: Final = 3
+"""Levels below a full training: the first one comes after a 27th of it."""
+NO_END: Final = REDUCTION_FACTOR**10
+"""The highest level where nothing tells how long a full training is."""
+
+_log = logging.getLogger(__name__)
+
+
+def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable: Any) -> tuple[Scheduler, Searcher]:
+    """Return the scheduler and the searcher that were named, or ours.
+
+    The searcher is `TreeSearch` where there is something to search: several samples of a space without grids, and a metric. ASHA takes a
+    27th of a full training for its first level, if `RunConfig.stop` tells how long that is, and the first report otherwise. If it is not
+    asked for by name, it is taken only where no trial can lose by it what it will not get back: where trials are saved when they are asked
+    to, so that who is paused may go on, or that length is known, so that the first comparison does not come too early.
+    """
+    scheduler, searcher = tune.scheduler, tune.search_alg
+    is_open = bool(tune.metric and tune.mode) and all(named in (None, AUTO) for named in (scheduler, searcher)) and _is_search(tune, space)
+    full = _full_training(run.stop)
+    if scheduler == AUTO or (scheduler is None and is_open and (can_be_saved(trainable) or full is not None)):
+        scheduler = _asha(full)
+    if searcher == AUTO or (searcher is None and is_open):
+        searcher = TreeSearch() if _is_search(tune, space) else None
+    if is_open:
+        _log.info(
+            "searching with %s and %s, as none was named; BasicVariantGenerator() samples at random, FIFOScheduler() trains all to the end",
+            type(searcher).__name__,
+            type(scheduler or FIFOScheduler()).__name__,
+        )
+    assert not isinstance(scheduler, str)  # noqa: S101  (for the types: all texts have been replaced)
+    assert not isinstance(searcher, str)  # noqa: S101
+    return scheduler or FIFOScheduler(), searcher or BasicVariantGenerator()
+
+
+def _asha(full: int | None) -> Scheduler:
+    # Trials end where the stop criterion says, which may say otherwise after a restore.
+    max_t, grace_period = (NO_END, 1) if full is None else (full, max(1, full // REDUCTION_FACTOR**NUM_RUNGS))
+    return AsyncHyperBandScheduler(max_t=max_t, grace_period=grace_period, reduction_factor=REDUCTION_FACTOR, stop_last_trials=False)
+
+
+def _is_search(tune: TuneConfig, space: Mapping[str, Any]) -> bool:
+    """Return whether there are several samples of something that a model can learn about."""
+    declared = SearchSpace(space)
+    words = [parameter.domain for parameter in declared.parameters]
+    return tune.num_samples != 1 and bool(words) and not declared.grid_axes and not any(isinstance(word, Normal) for word in words)
+
+
+def _full_training(stop: Any) -> int | None:
+    """Return the iteration at which a trial ends, where the stop criterion says so."""
+    limit = stop.get(TRAINING_ITERATION) if isinstance(stop, Mapping) else None
+    if isinstance(stop, MaximumIterationStopper):
+        limit = stop.max_iter
+    return int(limit) if isinstance(limit, int | float) and limit >= 1 else None
