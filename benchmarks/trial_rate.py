@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tuner as tune
+from searchers import BasicVariantGenerator
 
 from .figure import Figure
 
@@ -42,7 +43,9 @@ def trials_per_s(trainable: Callable[[dict[str, Any]], None], num_trials: int, s
     tuner = tune.Tuner(
         trainable,
         param_space={"x": tune.uniform(0.0, 1.0)},
-        tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, max_concurrent_trials=2),
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", search_alg=BasicVariantGenerator(), num_samples=num_trials, max_concurrent_trials=2
+        ),
         run_config=tune.RunConfig(storage_path=storage, verbose=0),
     )
     start = time.perf_counter()

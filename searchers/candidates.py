@@ -66,10 +66,10 @@ def around_best(table: Table, encoding: Encoding, rng: Generator) -> Array:
     return mutants(rng, encoding, parents, steps, CHANGE_PROBABILITY)
 
 
-def spread_out(candidates: Array, known: Array, encoding: Encoding) -> Array:
+def spread_out(candidates: Array, known: Array, encoding: Encoding, novelty: float = NOVELTY) -> Array:
     """Return the candidates with the first one put in front that keeps its distance from all trials.
 
-    It differs from each of them in a category, or in one number by ``NOVELTY * n ** (-1 / d)``, a part of the distance at which `n` trials
+    It differs from each of them in a category, or in one number by ``novelty * n ** (-1 / d)``, a part of the distance at which `n` trials
     would lie if they filled the space evenly. What is very near to a trial tells little that the trial has not told, and models that do
     not know about noise would return to a lucky one for ever.
 
@@ -77,10 +77,11 @@ def spread_out(candidates: Array, known: Array, encoding: Encoding) -> Array:
         candidates: Vectors, those liked best first.
         known: The vectors of all trials.
         encoding: The space.
+        novelty: How much of the distance in an even filling is kept.
     """
     import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-    radius = NOVELTY * (len(known) + 1) ** (-1 / max(len(encoding.columns), 1))
+    radius = novelty * (len(known) + 1) ** (-1 / max(len(encoding.columns), 1))
     is_category = np.array(encoding.num_categories, dtype=bool)
     filled, trials = np.nan_to_num(candidates[:MAX_LOOKED_AT], nan=-1.0), np.nan_to_num(known, nan=-1.0)
     for place, candidate in enumerate(filled):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, final
@@ -126,28 +126,30 @@ class Observations:
         # What failed stays where it is put first: at the end.
         quantiles = np.full(len(known), 1 - 0.5 / max(len(known), 1))
         heights = np.zeros(len(known), dtype=int)
-        for height, found in enumerate(self._columns(known)):
-            places = np.fromiter(found, dtype=int, count=len(found))
-            values = np.fromiter(found.values(), dtype=float, count=len(found))
+        levels = tuple(self._reached(known))
+        for height, level in enumerate(levels):
+            places, values = level.places, level.values
             # At the first level they divide what is better than failures among them, above it what they had below.
             shares = np.sort(quantiles[places]) if height else (np.arange(len(places)) + 0.5) / len(known)
             quantiles[places] = _dealt(values, shares)
             heights[places] = height
-        return Table(names, np.array([trial.vector for trial in known], dtype=float), quantiles, heights)
+        return Table(names, np.array([trial.vector for trial in known], dtype=float), quantiles, heights, levels)
 
-    def _columns(self, known: list[Observed]) -> list[dict[int, float]]:
-        """Return for each level the values there by the number of the trial, from the lowest level to the highest."""
+    def _reached(self, known: list[Observed]) -> Iterator[Level]:
+        """Yield the levels with the values there, from the lowest to the highest."""
         climbing = [(place, trial, trial.last_slot) for place, trial in enumerate(known) if trial.curve and not trial.is_failed]
-        columns: list[dict[int, float]] = []
-        for slot, end in self._levels(last for _, _, last in climbing):
-            if columns:
+        rewards = {place: trial.reward for place, trial in enumerate(known) if trial.reward is not None}
+        levels = self._levels(last for _, _, last in climbing)
+        for height, (slot, end) in enumerate(levels):
+            if height:
                 climbing = [(place, trial, last) for place, trial, last in climbing if last >= slot]
             found = {place: trial.at(slot, end) for place, trial, _ in climbing}
-            if not columns:  # who has not yet come to the first level has its last value there
+            if not height:  # who has not yet come to the first level has its last value there
                 found |= {place: trial.curve[last] for place, trial, last in climbing if found[place] is None}
-            columns.append({place: value for place, value in found.items() if value is not None})
-        rewards = {place: trial.reward for place, trial in enumerate(known) if trial.reward is not None}
-        return [*columns[:-1], {**columns[-1], **rewards}] if columns else [rewards]
+            values = {place: value for place, value in found.items() if value is not None}
+            yield Level.of(slot, values | rewards if height == len(levels) - 1 else values)
+        if not levels:
+            yield Level.of(0, rewards)
 
     def _levels(self, last_slots: Iterable[int]) -> list[tuple[int, int]]:
         """Return at which slots trials are compared, each with where the next octave begins.
@@ -182,6 +184,29 @@ class Observations:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Level:
+    """What is known at a level of training.
+
+    Attributes:
+        slot: The slot at which it lies.
+        places: The numbers of the trials that have reached it.
+        values: Their values there; smaller is better.
+    """
+
+    slot: int
+    places: Array
+    values: Array
+
+    @classmethod
+    def of(cls, slot: int, values: Mapping[int, float]) -> Level:
+        """Return a level with values by the number of the trial."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        return cls(slot, np.fromiter(values, dtype=int, count=len(values)), np.fromiter(values.values(), dtype=float, count=len(values)))
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Table:
     """Trials as a model sees them.
 
@@ -190,12 +215,14 @@ class Table:
         vectors: Their configurations, one per row.
         quantiles: Where each stands among all trials, from near 0 for the best to near 1 for the worst.
         heights: The number of the highest level that each has reached, from 0.
+        levels: The levels, from the lowest to the highest.
     """
 
     names: tuple[str, ...]
     vectors: Array
     quantiles: Array
     heights: Array
+    levels: tuple[Level, ...] = ()
 
     @property
     def scores(self) -> Array:

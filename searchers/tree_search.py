@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from .candidates import around_best, spread_out
 from .encoding import Encoding
 from .extra_trees import grow
+from .forecast import forecast
 from .model_search import ModelSearch
 from .observations import Table
 from .trend import Trend
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 NUM_FRESH = 300
 """How many candidates are no changes of the best."""
-NUM_TREES = 20
+NUM_AVERAGED = 5
+"""How many trees are averaged to temper the one that is drawn."""
+NOVELTY = 0.1
+"""How far suggestions keep from earlier ones, see `spread_out`; trees that are drawn look elsewhere by themselves."""
 ROWS_PER_LEAF_ROW = 40
 MAX_MIN_LEAF = 4
 """Leaves hold one trial at least, and one more for every 40 trials, up to four: few trials must each count, many average out chance."""
@@ -30,14 +34,15 @@ MAX_ROWS = 400
 
 @final
 class TreeSearch(ModelSearch):
-    """Suggests what trees expect to improve most on the best.
+    """Suggests what trees like best that were grown, by chance, on where trials would stand after a full training.
 
-    Every trial has one score: the place of its value among those of the same level of training, as a normal score. Trials that got
-    further divide among themselves the places that they had below, so that all levels count and no metric's scale does: the search is
-    the same for any increasing function of the metric. To the scores a simple trend and extremely randomised trees on what it leaves are
-    fitted anew for each suggestion, which takes some milliseconds; each tree has a trend of its own, drawn from those that are likely.
-    Of some hundred changes of the best configurations and random ones, the one is suggested from which the trees expect the largest
-    improvement, that keeps its distance from everything suggested before. Failed trials, and values that are not finite, count as worst.
+    Only the order of values counts, so that the search is the same for any increasing function of the metric. From the values at all
+    levels of training it is forecast in which order all trials would stand at the highest one (`forecast` says how): those that are stopped
+    early, and those that learn slowly, count for what they would come to. To the places in this order, as normal scores, a simple trend
+    and extremely randomised trees on what it leaves are fitted anew for each suggestion, which takes some milliseconds; each tree has a
+    trend of its own, drawn from those that are likely. Of some hundred changes of the best configurations and random ones, the one is
+    suggested that one of the trees and the mean of five others together like best: one alone would explore too much, the mean too little.
+    Failed trials, and values that are not finite, count as worst.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
@@ -67,11 +72,12 @@ class TreeSearch(ModelSearch):
 
     Reference:
         Geurts, Ernst, Wehenkel. Extremely randomized trees. Machine Learning 63, 2006. Hutter, Hoos, Leyton-Brown. Sequential Model-Based
-        Optimization for General Algorithm Configuration. LION 2011 (expected improvement by a forest, and changes of the best). Jones,
-        Schonlau, Welch. Efficient Global Optimization of Expensive Black-Box Functions. Journal of Global Optimization 13, 1998.
+        Optimization for General Algorithm Configuration. LION 2011 (forests, and changes of the best as candidates). Thompson. On the
+        likelihood that one unknown probability exceeds another in view of the evidence of two samples. Biometrika 25, 1933.
 
     Departures:
-        From SMAC: ranks within levels in place of values, a trend below the trees, and a least distance from earlier suggestions.
+        From SMAC: forecast ranks in place of values, a trend below the trees, and a draw tempered by a mean for want of
+        expected improvement.
     """
 
     def __init__(  # noqa: PLR0917  (the order of its peers)
@@ -97,43 +103,16 @@ class TreeSearch(ModelSearch):
         )
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
-        """Return candidates, the one with the largest expected improvement first."""
+        """Return candidates, the one first that one tree, drawn by chance, and the mean of some others together like best."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        table = self.observations.table()
+        table = forecast(self.observations.table(), encoding.num_categories)
         pool = np.concatenate([around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)])
         rows, scores = _learnt(table, rng)
         told = _told(rows, scores, pool, encoding, rng)
-        order = np.argsort(-log_improvements(told, float(scores.min())), kind="stable")
-        return spread_out(pool[order], self.observations.vectors(), encoding)
-
-
-def log_improvements(told: Array, best: float) -> Array:
-    """Return the logarithm of how far each candidate is expected to fall below the best score, if what trees say of it is normal.
-
-    Args:
-        told: What each tree says, a row for each and a column for each candidate.
-        best: The best score so far; smaller is better.
-
-    Example:
-        >>> import numpy as np
-        >>> log_improvements(np.array([[1.0, -1.0], [1.2, 1.0]]), best=0.0).round(2).tolist()
-        [-68.54, -0.92]
-
-    Reference:
-        Sampford. Some inequalities on Mill's ratio and related functions. Annals of Mathematical Statistics 24, 1953: here the ratio's
-        upper bound stands for it, which errs by a few percent.
-    """
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
-    spread = np.maximum(told.std(axis=0), 1e-6)
-    gap = (best - told.mean(axis=0)) / spread
-    far = np.abs(gap)
-    root = np.sqrt(far**2 + 8)
-    # One less the gap times the ratio, written without a difference of nearly equal numbers.
-    log_below = np.log(8 / ((3 * far + root) * (far + root))) - far**2 / 2 - np.log(2 * np.pi) / 2
-    expected: Array = np.log(spread) + np.where(gap > 0, np.logaddexp(np.log(np.maximum(gap, 1e-300)), log_below), log_below)
-    return expected
+        drawn, others = told[0], told[1 : 1 + NUM_AVERAGED]
+        order = np.argsort(drawn + others.mean(axis=0), kind="stable")
+        return spread_out(pool[order], self.observations.vectors(), encoding, NOVELTY)
 
 
 def _learnt(table: Table, rng: Generator) -> tuple[Array, Array]:
@@ -152,9 +131,9 @@ def _learnt(table: Table, rng: Generator) -> tuple[Array, Array]:
 def _told(rows: Array, scores: Array, pool: Array, encoding: Encoding, rng: Generator) -> Array:
     """Return what each tree, with its trend, says of each candidate."""
     trend = Trend(rows, scores, encoding.num_categories)
-    weights = trend.drawn(rng, NUM_TREES)
+    weights = trend.drawn(rng, 1 + NUM_AVERAGED)
     left = scores - trend.of(rows, weights)
     min_leaf = min(1 + len(rows) // ROWS_PER_LEAF_ROW, MAX_MIN_LEAF)
-    forest = grow(rows, left, encoding.num_categories, num_trees=NUM_TREES, rng=rng, min_leaf=min_leaf)
+    forest = grow(rows, left, encoding.num_categories, num_trees=1 + NUM_AVERAGED, rng=rng, min_leaf=min_leaf)
     told: Array = forest.predict(pool) + trend.of(pool, weights)
     return told

@@ -14,6 +14,7 @@ STIFFNESS = 5.0
 """How many rows it takes to move a weight half of the way from 0 to what they say."""
 
 CAUTION = 0.5
+"""By how much of their deviation weights that are drawn differ from the likeliest ones."""
 
 
 @final
@@ -43,12 +44,12 @@ class Trend:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
         self._num_categories = num_categories
-        features = self._features(rows)
-        penalty = np.full(features.shape[1], STIFFNESS)
+        known = features(rows, num_categories)
+        penalty = np.full(known.shape[1], STIFFNESS)
         penalty[0] = 1e-6  # the mean is no effect to be doubted
-        self._precision = features.T @ features + np.diag(penalty)
-        self.weights: Array = np.linalg.solve(self._precision, features.T @ targets)
-        self._spread = float(np.std(targets - features @ self.weights))
+        self._precision = known.T @ known + np.diag(penalty)
+        self.weights: Array = np.linalg.solve(self._precision, known.T @ targets)
+        self._spread = float(np.std(targets - known @ self.weights))
 
     def drawn(self, rng: Generator, num_draws: int) -> Array:
         """Return weights, one set per row: drawn as likely as they are after what was seen, with `CAUTION` times the deviation.
@@ -64,17 +65,24 @@ class Trend:
 
     def of(self, rows: Array, weights: Array) -> Array:
         """Return the trend at each row; for several sets of weights, one row of results per set."""
-        found: Array = weights @ self._features(rows).T
+        found: Array = weights @ features(rows, self._num_categories).T
         return found
 
-    def _features(self, rows: Array) -> Array:
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        columns = [np.ones(len(rows))]
-        for place, count in enumerate(self._num_categories):
-            if count:
-                columns += [np.where(rows[:, place] == category, 1.0, 0.0) for category in range(count)]
-            else:
-                centred = np.nan_to_num(2 * rows[:, place] - 1, nan=0.0)
-                columns += [centred, np.where(np.isnan(rows[:, place]), 0.0, centred**2 - 1 / 3)]
-        return np.array(columns).T
+def features(rows: Array, num_categories: tuple[int, ...]) -> Array:
+    """Return what a trend is made of, a row for each vector: a constant, a line and a parabola for each number, a step for each category.
+
+    Args:
+        rows: Vectors, one per row; NaN for what is not there, which has no effect.
+        num_categories: For each column the number of its categories, 0 for numbers.
+    """
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    columns = [np.ones(len(rows))]
+    for place, count in enumerate(num_categories):
+        if count:
+            columns += [np.where(rows[:, place] == category, 1.0, 0.0) for category in range(count)]
+        else:
+            centred = np.nan_to_num(2 * rows[:, place] - 1, nan=0.0)
+            columns += [centred, np.where(np.isnan(rows[:, place]), 0.0, centred**2 - 1 / 3)]
+    return np.array(columns).T

@@ -27,6 +27,8 @@ NUM_RUNGS: Final = 3
 """Levels below a full training: the first one comes after a 27th of it."""
 NO_END: Final = REDUCTION_FACTOR**10
 """The highest level where nothing tells how long a full training is."""
+MAX_SAMPLES: Final = 1_000
+"""With more samples than this, trials are presumably so short that asking a model would take longer than training."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,13 +36,15 @@ _log = logging.getLogger(__name__)
 def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable: Any) -> tuple[Scheduler, Searcher]:
     """Return the scheduler and the searcher that were named, or ours.
 
-    The searcher is `TreeSearch` where there is something to search: several samples of a space without grids, and a metric. ASHA takes a
-    27th of a full training for its first level, if `RunConfig.stop` tells how long that is, and the first report otherwise. If it is not
-    asked for by name, it is taken only where no trial can lose by it what it will not get back: where trials are saved when they are asked
-    to, so that who is paused may go on, or that length is known, so that the first comparison does not come too early.
+    The searcher is `TreeSearch` where there is something to search: several samples of a space without grids, and a metric; if it is not
+    asked for by name, only up to `MAX_SAMPLES` of them. ASHA takes a 27th of a full training for its first level, if `RunConfig.stop` tells
+    how long that is, and the first report otherwise. If it is not asked for by name, it is taken only where no trial can lose by it what it
+    will not get back: where trials are saved when they are asked to, so that who is paused may go on, or that length is known, so that the
+    first comparison does not come too early.
     """
     scheduler, searcher = tune.scheduler, tune.search_alg
-    is_open = bool(tune.metric and tune.mode) and all(named in (None, AUTO) for named in (scheduler, searcher)) and _is_search(tune, space)
+    is_left_open = bool(tune.metric and tune.mode) and all(named in (None, AUTO) for named in (scheduler, searcher))
+    is_open = is_left_open and _is_search(tune, space) and tune.num_samples <= MAX_SAMPLES
     full = _full_training(run.stop)
     if scheduler == AUTO or (scheduler is None and is_open and (can_be_saved(trainable) or full is not None)):
         scheduler = _asha(full)

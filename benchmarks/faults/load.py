@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tuner as tune
+from searchers import BasicVariantGenerator
 
 from .bystanders import LEAVER
 from .ledger import Ledger
@@ -82,7 +83,9 @@ def declared(storage: Path) -> dict[str, Any]:
     """Return what is given to the `Tuner` each time."""
     return {
         "param_space": {"seed": tune.randint(0, 2**31), "pace_s": float(os.environ[PACE])},
-        "tune_config": tune.TuneConfig(metric="loss", mode="min", num_samples=NUM_TRIALS, max_concurrent_trials=2, seed=1),
+        "tune_config": tune.TuneConfig(
+            metric="loss", mode="min", search_alg=BasicVariantGenerator(), num_samples=NUM_TRIALS, max_concurrent_trials=2, seed=1
+        ),
         "run_config": tune.RunConfig(name=NAME, storage_path=storage, verbose=0),
     }
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import tuner as tune
+from searchers import BasicVariantGenerator
 
 from .conditions import Condition, Verdict, arguments, conclude
 
@@ -36,7 +37,7 @@ def declared(storage: str, num_trials: int) -> dict[str, Any]:
     """Return what is given to the `Tuner` each time."""
     return {
         "param_space": {"x": tune.uniform(0.0, 1.0)},
-        "tune_config": tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, seed=0),
+        "tune_config": tune.TuneConfig(metric="loss", mode="min", search_alg=BasicVariantGenerator(), num_samples=num_trials, seed=0),
         "run_config": tune.RunConfig(name=NAME, storage_path=storage, verbose=0, executor="inline"),
     }
 

@@ -1,4 +1,4 @@
-"""The finite space of a table: axes of values, and the way from any suggestion to a grid point."""
+"""The finite space of a table: axes of values, which searches know by their numbers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from dataclasses import dataclass
 from typing import Any
 
 SCALES = ("linear", "log", "int", "log_int", "choice")
+_UNEVENNESS = 0.05
+"""By how much of the mean step the steps of an axis may differ: values are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One hyperparameter.
 
+    Searches are told of a choice with its values, and of numbers that there are so many of them, evenly spaced: they search for the number
+    of a value, from 0. So every search knows the grid, in words that all of them have, and none suggests what lies between.
+
     Attributes:
         name: The hyperparameter.
-        scale: One of `SCALES`; says in which words a search is told of it, and in which distance a suggestion is near a value.
+        scale: One of `SCALES`: on what its values are evenly spaced.
         values: The values of the grid, ascending unless they are choices.
     """
 
@@ -28,24 +33,30 @@ class Axis:
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
             raise ValueError(f"scale of {self.name} must be one of {SCALES}, got {self.scale!r}")
-        if self.scale != "choice" and list(self.values) != sorted(set(self.values)):
-            raise ValueError(f"values of {self.name} must ascend, got {self.values}")
-
-    def nearest(self, value: Any) -> int:
-        """Return the number of the grid value nearest to a suggestion, the lower one of two as near; choices have to be equal."""
         if self.scale == "choice":
-            return self.values.index(value)
-        place = self._place(value)
-        return min(range(len(self.values)), key=lambda number: abs(self._place(self.values[number]) - place))
+            return
+        if list(self.values) != sorted(set(self.values)):
+            raise ValueError(f"values of {self.name} must ascend, got {self.values}")
+        places = [math.log(value) if self.scale in {"log", "log_int"} else float(value) for value in self.values]
+        steps = [right - left for left, right in itertools.pairwise(places)]
+        if steps and max(steps) - min(steps) > _UNEVENNESS * sum(steps) / len(steps):
+            raise ValueError(f"values of {self.name} must be evenly spaced on their scale {self.scale!r}, got {self.values}")
+
+    def number(self, suggested: Any) -> int:
+        """Return the number of the value that a search has suggested."""
+        if self.scale == "choice":
+            return self.values.index(suggested)
+        return range(len(self.values)).index(int(suggested))
+
+    def suggested(self, value: Any) -> Any:
+        """Return as what a search would suggest a value: itself if it is a choice, its number otherwise."""
+        return value if self.scale == "choice" else self.values.index(value)
 
     def described(self) -> dict[str, Any]:
-        """Return the axis as JSON values, for searches in other environments: the ends of its range, or its choices."""
+        """Return the axis as JSON values, for searches in other environments: the numbers of its values, or its choices."""
         if self.scale == "choice":
-            return {"name": self.name, "scale": self.scale, "values": list(self.values)}
-        return {"name": self.name, "scale": self.scale, "low": self.values[0], "high": self.values[-1]}
-
-    def _place(self, value: float) -> float:
-        return math.log(value) if self.scale in {"log", "log_int"} else float(value)
+            return {"name": self.name, "scale": "choice", "values": list(self.values)}
+        return {"name": self.name, "scale": "int", "low": 0, "high": len(self.values) - 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +75,10 @@ class Grid:
             yield dict(zip(names, values, strict=True))
 
     def index(self, config: Mapping[str, Any]) -> int:
-        """Return the number of the grid point nearest to a configuration, axis by axis."""
+        """Return the number of the grid point that a search has suggested."""
         number = 0
         for axis in self.axes:
-            number = number * len(axis.values) + axis.nearest(config[axis.name])
+            number = number * len(axis.values) + axis.number(config[axis.name])
         return number
 
     def described(self) -> list[dict[str, Any]]:

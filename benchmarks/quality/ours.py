@@ -103,18 +103,7 @@ def _scheduler(name: str, num_epochs: int) -> Scheduler:
 
 
 def _word(axis: Axis) -> Any:
-    first, last = axis.values[0], axis.values[-1]
-    match axis.scale:
-        case "log":
-            return tune.loguniform(first, last)
-        case "linear":
-            return tune.uniform(first, last)
-        case "log_int":
-            return tune.lograndint(first, last + 1)
-        case "int":
-            return tune.randint(first, last + 1)
-        case _:
-            return tune.choice(list(axis.values))
+    return tune.choice(list(axis.values)) if axis.scale == "choice" else tune.randint(0, len(axis.values))
 
 
 def _epochs(history: Sequence[Entry], indices: Mapping[str, int], end_s: float) -> Iterator[Epoch]:

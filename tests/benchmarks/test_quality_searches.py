@@ -18,7 +18,7 @@ from benchmarks.quality.running import run_all
 from benchmarks.quality.trace import NUM_WORKERS, duration_s
 from tests.benchmarks.quality_tables import GRID, small_table
 
-CONFIGS = list(GRID.configs())
+CONFIGS = [{axis.name: axis.suggested(config[axis.name]) for axis in GRID.axes} for config in GRID.configs()]
 OURS = [METHODS["ours-random"], METHODS["random"], Ours("", "OptunaSearch", "stopping")]
 
 

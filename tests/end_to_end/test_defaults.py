@@ -58,6 +58,7 @@ def test_nobody_is_stopped_who_could_not_go_on_and_of_whom_nothing_is_known(trai
 
 NO_SEARCH = [
     {"num_samples": 1},
+    {"num_samples": 1_001},
     {"metric": None, "mode": None},
     {"mode": None},
     {"space": {}},

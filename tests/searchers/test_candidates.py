@@ -4,7 +4,6 @@ import pytest
 from searchers.candidates import latin, mutants, spread_out
 from searchers.encoding import Encoding
 from searchers.space import choice, randint, uniform
-from searchers.tree_search import log_improvements
 from searchers.trend import Trend
 
 ENCODING = Encoding({"x": uniform(0, 1), "kind": choice(["a", "b", "c"]), "n": randint(0, 5)}, "me")
@@ -31,14 +30,6 @@ def test_the_first_candidate_keeps_its_distance():
     assert spread_out(np.array([near, far, other]), known, ENCODING)[0].tolist() == far
     assert spread_out(np.array([near, other]), known, ENCODING)[0].tolist() == other
     assert spread_out(np.array([near]), known, ENCODING).tolist() == [near]
-
-
-def test_improvements_are_those_of_the_normal_distribution():
-    rng = np.random.default_rng(0)
-    for mean, spread in [(0.0, 1.0), (1.0, 0.5), (-1.0, 1.0), (2.0, 1.0)]:
-        told = np.array([[mean - spread], [mean + spread]])
-        sampled = np.maximum(-rng.normal(mean, spread, 400_000), 0).mean()
-        assert np.exp(log_improvements(told, 0.0))[0] == pytest.approx(sampled, rel=0.12)
 
 
 def test_a_trend_is_found_and_goes_on_beyond_what_was_seen():

@@ -24,17 +24,19 @@ def loss_of(config):
     return abs(math.log10(config["lr"]) + 2) + 0.1 * config["net"]["depth"] + (config["net"]["act"] == "relu")
 
 
-def played(searcher, num_trials, loss=loss_of, first=0):
-    """Run trials two at a time, each with two results, and return their configurations."""
+def played(searcher, num_trials, loss=loss_of, first=0, bent=lambda value: value):
+    """Run trials two at a time, each with two results, bent as asked for, and return their configurations."""
     configs = []
     for number in range(first, num_trials):
         config = searcher.suggest(f"t{number}")
         if config == searcher.FINISHED:
             break
         configs.append(copy.deepcopy(config))
-        searcher.on_trial_result(f"t{number}", {"loss": 2 * loss(config), "training_iteration": 1})
+        searcher.on_trial_result(f"t{number}", {"loss": bent(2 * loss(config)), "training_iteration": 1})
         if number >= 1:
-            searcher.on_trial_complete(f"t{number - 1}", {"loss": loss(configs[-2]) if len(configs) > 1 else 1.0, "training_iteration": 3})
+            searcher.on_trial_complete(
+                f"t{number - 1}", {"loss": bent(loss(configs[-2]) if len(configs) > 1 else 1.0), "training_iteration": 3}
+            )
     return configs
 
 
@@ -64,8 +66,8 @@ def test_pending_configurations_do_not_come_again(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_increasing_function_of_the_metric_gives_the_same_search(kind):
     plain = played(prepared(kind), 25)
-    assert played(prepared(kind), 25, loss=lambda config: math.exp(3 * loss_of(config)) - 7) == plain
-    assert played(prepared(kind, mode="max"), 25, loss=lambda config: -(loss_of(config) ** 3)) == plain
+    assert played(prepared(kind), 25, bent=lambda value: math.exp(3 * value) - 7) == plain
+    assert played(prepared(kind, mode="max"), 25, bent=lambda value: -(value**3)) == plain
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,7 +22,7 @@ class Setting:
 
     Attributes:
         method: Which search of the file is asked for.
-        space: The axes: name, scale (``"linear"``, ``"log"``, ``"int"``, ``"log_int"`` or ``"choice"``), and low and high, or values.
+        space: The axes: name, scale (``"int"`` or ``"choice"``), and low and high, both included, or values.
         max_epochs: How long a full training is.
         num_workers: How many trials run at once.
         seed: Of all chance.

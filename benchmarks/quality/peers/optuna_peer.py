@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
 from .dialogue import CONTINUE, STOP, Order, Setting, serve
 
@@ -53,12 +53,9 @@ def _pruner(setting: Setting) -> optuna.pruners.BasePruner:
 
 
 def _distribution(axis: dict[str, Any]) -> BaseDistribution:
-    scale = axis["scale"]
-    if scale == "choice":
+    if axis["scale"] == "choice":
         return CategoricalDistribution(axis["values"])
-    if scale in {"int", "log_int"}:
-        return IntDistribution(axis["low"], axis["high"], log=scale == "log_int")
-    return FloatDistribution(axis["low"], axis["high"], log=scale == "log")
+    return IntDistribution(axis["low"], axis["high"])
 
 
 if __name__ == "__main__":

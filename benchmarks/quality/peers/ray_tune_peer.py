@@ -51,11 +51,7 @@ class RayScheduler:
 def _domain(axis: dict[str, Any]) -> Any:
     if axis["scale"] == "choice":
         return tune.choice(axis["values"])
-    if axis["scale"] in {"int", "log_int"}:
-        word = tune.randint if axis["scale"] == "int" else tune.lograndint
-        return word(axis["low"], axis["high"] + 1)
-    word = tune.loguniform if axis["scale"] == "log" else tune.uniform
-    return word(axis["low"], axis["high"])
+    return tune.randint(axis["low"], axis["high"] + 1)
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ConfigSpace import CategoricalHyperparameter, ConfigurationSpace, UniformFloatHyperparameter, UniformIntegerHyperparameter
+from ConfigSpace import CategoricalHyperparameter, ConfigurationSpace, UniformIntegerHyperparameter
 
 
 def configuration_space(space: list[dict[str, Any]], seed: int) -> ConfigurationSpace:
@@ -21,8 +21,6 @@ def plain(config: Any, space: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _hyperparameter(axis: dict[str, Any]) -> Any:
-    name, scale = axis["name"], axis["scale"]
-    if scale == "choice":
-        return CategoricalHyperparameter(name, axis["values"])
-    kind = UniformIntegerHyperparameter if scale in {"int", "log_int"} else UniformFloatHyperparameter
-    return kind(name, lower=axis["low"], upper=axis["high"], log=scale in {"log", "log_int"})
+    if axis["scale"] == "choice":
+        return CategoricalHyperparameter(axis["name"], axis["values"])
+    return UniformIntegerHyperparameter(axis["name"], lower=axis["low"], upper=axis["high"])

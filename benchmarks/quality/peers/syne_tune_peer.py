@@ -61,13 +61,7 @@ class SyneTuneScheduler:
 def _domain(axis: dict[str, Any]) -> Any:
     if axis["scale"] == "choice":
         return config_space.choice(axis["values"])
-    words = {
-        "log": config_space.loguniform,
-        "linear": config_space.uniform,
-        "log_int": config_space.lograndint,
-        "int": config_space.randint,
-    }
-    return words[axis["scale"]](axis["low"], axis["high"])
+    return config_space.randint(axis["low"], axis["high"])
 
 
 if __name__ == "__main__":
