@@ -6,8 +6,8 @@ but says what is to be optimised, wants the best configuration rather than a cer
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from schedulers import AsyncHyperBandScheduler, FIFOScheduler
@@ -30,10 +30,23 @@ NO_END: Final = REDUCTION_FACTOR**10
 MAX_SAMPLES: Final = 1_000
 """With more samples than this, trials are presumably so short that asking a model would take longer than training."""
 
-_log = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A scheduler and a searcher.
+
+    Attributes:
+        scheduler: The scheduler.
+        searcher: The searcher.
+        remark: What the user is told where neither was named; else empty.
+    """
+
+    scheduler: Scheduler
+    searcher: Searcher
+    remark: str = ""
 
 
-def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable: Any) -> tuple[Scheduler, Searcher]:
+def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable: Any) -> Choice:
     """Return the scheduler and the searcher that were named, or ours.
 
     The searcher is `TreeSearch` where there is something to search: several samples of a space without grids, and a metric; if it is not
@@ -50,15 +63,15 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
         scheduler = _asha(full)
     if searcher == AUTO or (searcher is None and is_open):
         searcher = TreeSearch() if _is_search(tune, space) else None
-    if is_open:
-        _log.info(
-            "searching with %s and %s, as none was named; BasicVariantGenerator() samples at random, FIFOScheduler() trains all to the end",
-            type(searcher).__name__,
-            type(scheduler or FIFOScheduler()).__name__,
-        )
     assert not isinstance(scheduler, str)  # noqa: S101  (for the types: all texts have been replaced)
     assert not isinstance(searcher, str)  # noqa: S101
-    return scheduler or FIFOScheduler(), searcher or BasicVariantGenerator()
+    choice = Choice(scheduler or FIFOScheduler(), searcher or BasicVariantGenerator())
+    return replace(choice, remark=_remark(choice)) if is_open else choice
+
+
+def _remark(choice: Choice) -> str:
+    found = f"{type(choice.searcher).__name__} searches and {type(choice.scheduler).__name__} decides who goes on, as none was named"
+    return f"{found}; BasicVariantGenerator() samples at random, FIFOScheduler() trains all to the end"
 
 
 def _asha(full: int | None) -> Scheduler:

@@ -43,6 +43,7 @@ class Plan:
         stopper: The stop criterion.
         seed: What all chance in the experiment follows from.
         experiment_id: Tells the experiment from all others; a restored one keeps it.
+        remark: What the user is to be told about what was chosen; empty for nothing.
     """
 
     trainable: Any
@@ -57,6 +58,7 @@ class Plan:
     stopper: Stopper
     seed: int
     experiment_id: str
+    remark: str = ""
 
     @property
     def metric(self) -> str | None:
@@ -143,9 +145,9 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
     space = _checked_space(param_space)
     if run.executor == "process":
         check_portable(space)
-    scheduler, searcher = chosen(tune, run, space, trainable)
+    choice = chosen(tune, run, space, trainable)
     # What was chosen is written down as if it had been named: a restore goes on with it, whatever a later release would choose.
-    tune = replace(tune, scheduler=scheduler, search_alg=searcher)
+    tune = replace(tune, scheduler=choice.scheduler, search_alg=choice.searcher)
     plan = Plan(
         trainable=trainable,
         name=trainable_name(trainable),
@@ -154,11 +156,12 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         run=run,
         checkpoint=run.checkpoint_config or CheckpointConfig(),
         failure=run.failure_config or FailureConfig(),
-        scheduler=scheduler,
-        searcher=_guarded(searcher, tune),
+        scheduler=choice.scheduler,
+        searcher=_guarded(choice.searcher, tune),
         stopper=stopper_from(run.stop),
         seed=secrets.randbits(32) if tune.seed is None else tune.seed,
         experiment_id=secrets.token_hex(8),
+        remark=choice.remark,
     )
     plan.checkpoint.policy(is_class=is_class_trainable(trainable))
     _check_population(plan)

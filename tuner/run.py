@@ -247,6 +247,8 @@ class Run:
             mode=stage.settings.mode,
             space=plan.space,
         )
+        if plan.remark and not self._resumption:
+            observers.remark(plan.remark)
         if is_class_trainable(plan.trainable) and not can_be_saved(plan.trainable):
             _log.warning("%s cannot be saved; implement save_checkpoint and load_checkpoint to go on after a failure or a pause", plan.name)
         if self._resumption:
