@@ -69,7 +69,8 @@ def _scores(values: Array) -> Array:
 
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     middles = (np.cumsum(counts) - counts / 2) / len(values)
-    return np.array([NormalDist().inv_cdf(middle) for middle in middles.tolist()])[inverse]
+    score_of = NormalDist().inv_cdf
+    return np.array([score_of(middle) for middle in middles.tolist()])[inverse]
 
 
 def _distances(levels: tuple[Level, ...]) -> Array:

@@ -229,7 +229,8 @@ class Table:
         """The quantiles as they would lie if values were normally distributed; smaller is better."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        return np.array([NormalDist().inv_cdf(quantile) for quantile in self.quantiles.tolist()])
+        score_of = NormalDist().inv_cdf
+        return np.array([score_of(quantile) for quantile in self.quantiles.tolist()])
 
 
 def slot_of(time: float) -> int:
