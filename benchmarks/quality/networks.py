@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,21 @@ _MAX_BATCH = 144
 _STEP_S, _FLOPS = 1e-4, 2e9
 
 
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Compute with one thread and without denormal numbers, which are slow, and leave all as it was to who else is in the process."""
+    import torch  # noqa: PLC0415  (an extra, and heavy)
+
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(num_threads)
+
+
 def train_networks(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
     """Return the validation metric of each configuration (rows) after each epoch (columns).
 
@@ -36,14 +52,13 @@ def train_networks(problem: Problem, configs: Sequence[Mapping[str, Any]], num_e
     """
     import torch  # noqa: PLC0415  (an extra, and heavy)
 
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
     values = np.full((len(configs), num_epochs), np.nan)
-    for rows in _batches(configs):
-        batch = _Batch(problem, [{**DEFAULTS, **configs[row]} for row in rows], torch.Generator().manual_seed(seed))
-        for epoch in range(num_epochs):
-            batch.train(epoch / num_epochs)
-            values[rows, epoch] = batch.validate()
+    with _undisturbed():
+        for rows in _batches(configs):
+            batch = _Batch(problem, [{**DEFAULTS, **configs[row]} for row in rows], torch.Generator().manual_seed(seed))
+            for epoch in range(num_epochs):
+                batch.train(epoch / num_epochs)
+                values[rows, epoch] = batch.validate()
     return values
 
 

@@ -114,6 +114,7 @@ def test_networks_learn_and_may_diverge(problem):
     assert not values[1, -1] < 1.0
     assert values[2, -1] < values[2, 0]
     np.testing.assert_array_equal(values, train_networks(problem, configs, 4, seed=0))
+    assert float(np.float64(5e-324) * 1.0) > 0.0, "denormal numbers must be left to whoever computes in this process next"
 
 
 def test_wider_networks_and_smaller_batches_cost_more(problem):
