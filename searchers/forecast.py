@@ -8,11 +8,10 @@ it of the rest.
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from .observations import Level, Table
-from .trend import STIFFNESS, features
+from .observations import Level, Table, dealt, normal_scores
+from .trend import features, ridge
 
 if TYPE_CHECKING:
     from numpy import ndarray  # numpy itself is imported where it is used: the space words do without it
@@ -47,30 +46,19 @@ def forecast(table: Table, num_categories: tuple[int, ...]) -> Table:
         return table
     places = np.concatenate([level.places for level in levels])
     heights = np.repeat(np.arange(len(levels)), [len(level.places) for level in levels])
-    scores = _scores(np.concatenate([level.values for level in levels]))
+    values = np.concatenate([level.values for level in levels])
+    scores = normal_scores(dealt(values, (np.arange(len(values)) + 0.5) / len(values)))
     distances = _distances(levels)
     single = features(table.vectors, num_categories)
     both = np.hstack([single[places], single[places] * distances[heights][:, None]])
-    weights = _ridge(both, scores, num_free=(0, single.shape[1]))
+    _, weights = ridge(both, scores, means=[0, single.shape[1]])
     expected = np.full(len(table.names), np.inf)
-    last = np.zeros(len(table.names), dtype=int)
-    # Of several values of a trial the last one, at the highest level, overwrites the others.
-    last[places] = heights
     kept = RETAINED ** (len(levels) - 1 - heights)
+    # Of several values of a trial the last one, at the highest level, overwrites the others.
     expected[places] = (single @ weights[: single.shape[1]])[places] + kept * (scores - both @ weights)
     order = np.argsort(np.argsort(expected, kind="stable"), kind="stable")
     quantiles = np.where(np.isfinite(expected), (order + 0.5) / len(order), 1 - 0.5 / len(order))
-    return replace(table, quantiles=quantiles, heights=last)
-
-
-def _scores(values: Array) -> Array:
-    """Return the place of each value among all, equal ones together, as it would lie if values were normally distributed."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    middles = (np.cumsum(counts) - counts / 2) / len(values)
-    score_of = NormalDist().inv_cdf
-    return np.array([score_of(middle) for middle in middles.tolist()])[inverse]
+    return replace(table, quantiles=quantiles)
 
 
 def _distances(levels: tuple[Level, ...]) -> Array:
@@ -80,13 +68,3 @@ def _distances(levels: tuple[Level, ...]) -> Array:
     slots = np.array([level.slot for level in levels], dtype=float)
     distances: Array = (slots - slots[-1]) / max(slots[-1] - slots[0], 1.0)
     return distances
-
-
-def _ridge(rows: Array, targets: Array, num_free: tuple[int, ...]) -> Array:
-    """Return weights by which rows give the targets, those with some numbers unpenalised: means are no effects to be doubted."""
-    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
-    penalty = np.full(rows.shape[1], STIFFNESS)
-    penalty[list(num_free)] = 1e-6
-    weights: Array = np.linalg.solve(rows.T @ rows + np.diag(penalty), rows.T @ targets)
-    return weights

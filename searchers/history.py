@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from .domains import Categorical, Domain
 from .global_chance import own_chance
-from .searcher import MODES, Searcher
-from .seeding import fresh_seed, generator, seed_of
+from .searcher import Searcher, check_objective, check_rewards
+from .seeding import chosen_seed, generator, seed_of
 from .space import Path, SearchSpace, flat_name, is_word, leaves, merge
 
 Values = dict[str, Any]
@@ -75,10 +75,7 @@ class HistorySearch(Searcher, ABC):
     ) -> None:
         self._module()
         self._points, self._rewards = list(points_to_evaluate or ()), list(evaluated_rewards or ())
-        if self._rewards and len(self._rewards) != len(self._points):
-            raise ValueError(
-                f"evaluated_rewards must hold one value per point, got {len(self._rewards)} for {len(self._points)}; add what is missing"
-            )
+        check_rewards(self._points, self._rewards)
         self.metric = metric
         self.mode = mode
         self._given_space = space
@@ -111,9 +108,8 @@ class HistorySearch(Searcher, ABC):
             return False
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        self._check_objective()
-        seed = spec.get("seed") if self._own_seed is None else self._own_seed
-        self._seed = fresh_seed() if seed is None else seed_of(seed)
+        check_objective(self)
+        self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         self._constants = {} if given is None else config
         self._taken_space = SearchSpace(config if given is None else given)
         self._check_space(self._taken_space)
@@ -222,13 +218,6 @@ class HistorySearch(Searcher, ABC):
     def _sign(self) -> int:
         """1 where a larger value is better, -1 where a smaller one is."""
         return 1 if self.mode == "max" else -1
-
-    def _check_objective(self) -> None:
-        kind = type(self).__name__
-        if not isinstance(self.metric, str) or not self.metric:
-            raise ValueError(f"metric must be the name of one metric for {kind}, got {self.metric!r}; set TuneConfig(metric=...)")
-        if self.mode not in MODES:
-            raise ValueError(f"mode must be one of {MODES} for {kind}, got {self.mode!r}; set TuneConfig(mode=...)")
 
     def _check_space(self, space: SearchSpace) -> None:
         kind = type(self).__name__

@@ -11,8 +11,8 @@ from .candidates import latin
 from .encoding import Encoding, key
 from .observations import Observations, Table, number_in
 from .priors import PriorBand
-from .searcher import MODES, Searcher
-from .seeding import fresh_seed, generator, seed_of
+from .searcher import Searcher, check_objective, check_rewards
+from .seeding import chosen_seed, generator, seed_of
 from .space import Path
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ class ModelSearch(Searcher):
         self.mode = mode
         self._given_points = list(points_to_evaluate or ())
         self._rewards = list(evaluated_rewards or ())
-        if self._rewards and len(self._rewards) != len(self._given_points):
-            counts = f"{len(self._rewards)} for {len(self._given_points)}"
-            raise ValueError(f"evaluated_rewards must hold one value per point, got {counts}; add what is missing")
+        check_rewards(self._given_points, self._rewards)
         self._given_num_initial = n_initial_points
         self._random_fraction = random_fraction
         self._time_attr = time_attr
@@ -117,17 +115,12 @@ class ModelSearch(Searcher):
         """
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        name = type(self).__name__
-        if not isinstance(self.metric, str) or not self.metric:
-            raise ValueError(f"metric must be the name of one metric for {name}, got {self.metric!r}; set TuneConfig(metric=...)")
-        if self.mode not in MODES:
-            raise ValueError(f"mode must be one of {MODES} for {name}, got {self.mode!r}; set TuneConfig(mode=...)")
+        check_objective(self)
         self._sign = -1.0 if self.mode == "max" else 1.0
-        seed = spec.get("seed") if self._own_seed is None else self._own_seed
-        self._seed = fresh_seed() if seed is None else seed_of(seed)
+        self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         num_samples = spec.get("num_samples", -1)
         self._num_initial = _num_initial(self._given_num_initial, num_samples)
-        self._encoding = Encoding(config, name)
+        self._encoding = Encoding(config, type(self).__name__)
         self._take_points(self._encoding)
         return True
 

@@ -131,7 +131,7 @@ class Observations:
             places, values = level.places, level.values
             # At the first level they divide what is better than failures among them, above it what they had below.
             shares = np.sort(quantiles[places]) if height else (np.arange(len(places)) + 0.5) / len(known)
-            quantiles[places] = _dealt(values, shares)
+            quantiles[places] = dealt(values, shares)
             heights[places] = height
         return Table(names, np.array([trial.vector for trial in known], dtype=float), quantiles, heights, levels)
 
@@ -227,10 +227,7 @@ class Table:
     @property
     def scores(self) -> Array:
         """The quantiles as they would lie if values were normally distributed; smaller is better."""
-        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
-
-        score_of = NormalDist().inv_cdf
-        return np.array([score_of(quantile) for quantile in self.quantiles.tolist()])
+        return normal_scores(self.quantiles)
 
 
 def slot_of(time: float) -> int:
@@ -253,7 +250,15 @@ def number_in(result: Mapping[str, Any], name: str) -> float | None:
         return math.inf
 
 
-def _dealt(values: Array, shares: Array) -> Array:
+def normal_scores(quantiles: Array) -> Array:
+    """Return quantiles as they would lie if values were normally distributed."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    score_of = NormalDist().inv_cdf
+    return np.array([score_of(quantile) for quantile in quantiles.tolist()])
+
+
+def dealt(values: Array, shares: Array) -> Array:
     """Return for each value its share, the least for the least; equal ones divide theirs."""
     import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 

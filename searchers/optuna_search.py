@@ -13,8 +13,8 @@ from .optuna_objective import Constraints, check_constraints, names_of, objectiv
 from .optuna_samplers import SamplerSource, check_sampler
 from .optuna_session import Declaration, OpenedStudy, check_study
 from .optuna_space import DeclaredSpace, Define, DefinedSpace, OptunaSpace
-from .searcher import Searcher
-from .seeding import fresh_seed, seed_of
+from .searcher import Searcher, check_rewards
+from .seeding import chosen_seed, fresh_seed, seed_of
 from .space import is_word, leaves, merge
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ class OptunaSearch(Searcher):
         points, rewards = list(points_to_evaluate or ()), list(evaluated_rewards or ())
         if sampler is not None and seed is not None:
             raise ValueError(f"seed must be None beside a sampler, got {seed}; give the seed to the sampler")
-        if rewards and len(rewards) != len(points):
-            raise ValueError(f"evaluated_rewards must hold one value per point, got {len(rewards)} for {len(points)}; add what is missing")
+        check_rewards(points, rewards)
         if study is not None and (storage is not None or study_name is not None):
             raise ValueError(f"study must be given without study_name={study_name!r} and storage, got both; it has them already")
         # Several metrics are the searcher's own business: what the engine calls the metric is a single one.
@@ -159,13 +158,12 @@ class OptunaSearch(Searcher):
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
         objective = objective_of(self._metrics or self.metric, self._modes or self.mode, self._constraints)
-        seed = spec.get("seed") if self._own_seed is None else self._own_seed
         space: OptunaSpace = DefinedSpace(given) if callable(given) else DeclaredSpace(config if given is None else given)
         declared = Declaration(
             objective,
             space,
             {} if given is None else config,
-            SamplerSource(self._sampler, fresh_seed() if seed is None else seed_of(seed)),
+            SamplerSource(self._sampler, chosen_seed(self._own_seed, spec.get("seed"))),
             str(spec.get("experiment") or f"{fresh_seed():x}"),
             tuple(space.encoded(point) for point in self._points),
         )

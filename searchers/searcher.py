@@ -155,6 +155,29 @@ class Searcher(Declared, ABC):
         """Take back what `state_dict` returned."""
 
 
+def check_objective(searcher: Searcher) -> None:
+    """Check that a searcher knows one metric and its direction.
+
+    Raises:
+        ValueError: If one of them is missing.
+    """
+    kind = type(searcher).__name__
+    if not isinstance(searcher.metric, str) or not searcher.metric:
+        raise ValueError(f"metric must be the name of one metric for {kind}, got {searcher.metric!r}; set TuneConfig(metric=...)")
+    if searcher.mode not in MODES:
+        raise ValueError(f"mode must be one of {MODES} for {kind}, got {searcher.mode!r}; set TuneConfig(mode=...)")
+
+
+def check_rewards(points: Sequence[Any], rewards: Sequence[Any]) -> None:
+    """Check that there are as many rewards as points, or none.
+
+    Raises:
+        ValueError: If there are not.
+    """
+    if rewards and len(rewards) != len(points):
+        raise ValueError(f"evaluated_rewards must hold one value per point, got {len(rewards)} for {len(points)}; add what is missing")
+
+
 def _value_at(result: Any, metric: str) -> float | None:
     """Return the number under a flattened name of a nested or flat result."""
     if not isinstance(result, Mapping):

@@ -31,6 +31,16 @@ def fresh_seed() -> int:
     return int(SeedSequence().generate_state(1)[0])
 
 
+def chosen_seed(own: int | None, given: Any) -> int:
+    """Return a searcher's seed: its own where it has one, else the experiment's, else one from the operating system.
+
+    Raises:
+        TypeError: See `seed_of`, as `ValueError`.
+    """
+    seed = given if own is None else own
+    return fresh_seed() if seed is None else seed_of(seed)
+
+
 def seed_of(random_state: Any) -> int:
     """Return the seed that an integer stands for, or one drawn from a numpy generator.
 

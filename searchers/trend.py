@@ -45,10 +45,7 @@ class Trend:
 
         self._num_categories = num_categories
         known = features(rows, num_categories)
-        penalty = np.full(known.shape[1], STIFFNESS)
-        penalty[0] = 1e-6  # the mean is no effect to be doubted
-        self._precision = known.T @ known + np.diag(penalty)
-        self.weights: Array = np.linalg.solve(self._precision, known.T @ targets)
+        self._precision, self.weights = ridge(known, targets, means=[0])
         self._spread = float(np.std(targets - known @ self.weights))
 
     def drawn(self, rng: Generator, num_draws: int) -> Array:
@@ -67,6 +64,22 @@ class Trend:
         """Return the trend at each row; for several sets of weights, one row of results per set."""
         found: Array = weights @ features(rows, self._num_categories).T
         return found
+
+
+def ridge(known: Array, targets: Array, means: list[int]) -> tuple[Array, Array]:
+    """Return the precision and the mean of the weights by which features give the targets.
+
+    Args:
+        known: The features, a row for each target.
+        targets: What they are to give.
+        means: The columns that are no effects to be doubted, and not drawn to 0.
+    """
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    penalty = np.full(known.shape[1], STIFFNESS)
+    penalty[means] = 1e-6
+    precision = known.T @ known + np.diag(penalty)
+    return precision, np.linalg.solve(precision, known.T @ targets)
 
 
 def features(rows: Array, num_categories: tuple[int, ...]) -> Array:

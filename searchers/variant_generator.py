@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, final
 
 from .searcher import Searcher
-from .seeding import fresh_seed, generator, seed_of
+from .seeding import chosen_seed, generator, seed_of
 from .space import Path, SearchSpace
 
 
@@ -78,8 +78,7 @@ class BasicVariantGenerator(Searcher):
         self._points = [self._space.assignments(point) for point in self._points_to_evaluate]
         self._point_ends = list(accumulate(_grid_size(_open_axes(self._space, point)) for point in self._points))
         self._num_samples = spec.get("num_samples", 1)
-        seed = spec.get("seed") if self._own_seed is None else self._own_seed
-        self._seed = fresh_seed() if seed is None else seed_of(seed)
+        self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         return super().set_search_properties(metric, mode, config, **spec)
 
     def total_samples(self, num_samples: int) -> int | None:

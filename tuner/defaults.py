@@ -7,12 +7,12 @@ but says what is to be optimised, wants the best configuration rather than a cer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
-from schedulers import AsyncHyperBandScheduler, FIFOScheduler
+import schedulers  # by their names: only the scheduler and the searcher that are chosen are imported
+import searchers
 from schedulers.scheduler import Scheduler
-from searchers import BasicVariantGenerator, TreeSearch
 from searchers.searcher import Searcher
 from searchers.space import Normal, SearchSpace
 from tuner.core.result import TRAINING_ITERATION
@@ -55,29 +55,30 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     will not get back: where trials are saved when they are asked to, so that who is paused may go on, or that length is known, so that the
     first comparison does not come too early.
     """
-    scheduler, searcher = tune.scheduler, tune.search_alg
-    is_left_open = bool(tune.metric and tune.mode) and all(named in (None, AUTO) for named in (scheduler, searcher))
-    is_open = is_left_open and _is_search(tune, space) and tune.num_samples <= MAX_SAMPLES
+    is_unnamed = all(named in (None, AUTO) for named in (tune.scheduler, tune.search_alg))
+    is_search = _is_search(tune, space)
+    is_open = is_search and is_unnamed and bool(tune.metric and tune.mode) and tune.num_samples <= MAX_SAMPLES
     full = _full_training(run.stop)
-    if scheduler == AUTO or (scheduler is None and is_open and (can_be_saved(trainable) or full is not None)):
-        scheduler = _asha(full)
-    if searcher == AUTO or (searcher is None and is_open):
-        searcher = TreeSearch() if _is_search(tune, space) else None
-    assert not isinstance(scheduler, str)  # noqa: S101  (for the types: all texts have been replaced)
-    assert not isinstance(searcher, str)  # noqa: S101
-    choice = Choice(scheduler or FIFOScheduler(), searcher or BasicVariantGenerator())
-    return replace(choice, remark=_remark(choice)) if is_open else choice
+    is_harmless = can_be_saved(trainable) or full is not None
+    wants_asha = tune.scheduler == AUTO or (tune.scheduler is None and is_open and is_harmless)
+    wants_model = is_search and (tune.search_alg == AUTO or (tune.search_alg is None and is_open))
+    scheduler = tune.scheduler if isinstance(tune.scheduler, Scheduler) else _asha(full) if wants_asha else schedulers.FIFOScheduler()
+    ours = searchers.TreeSearch if wants_model else searchers.BasicVariantGenerator
+    searcher = tune.search_alg if isinstance(tune.search_alg, Searcher) else ours()
+    return Choice(scheduler, searcher, _remark(scheduler, searcher) if is_open else "")
 
 
-def _remark(choice: Choice) -> str:
-    found = f"{type(choice.searcher).__name__} searches and {type(choice.scheduler).__name__} decides who goes on, as none was named"
+def _remark(scheduler: Scheduler, searcher: Searcher) -> str:
+    found = f"{type(searcher).__name__} searches and {type(scheduler).__name__} decides who goes on, as none was named"
     return f"{found}; BasicVariantGenerator() samples at random, FIFOScheduler() trains all to the end"
 
 
 def _asha(full: int | None) -> Scheduler:
     # Trials end where the stop criterion says, which may say otherwise after a restore.
     max_t, grace_period = (NO_END, 1) if full is None else (full, max(1, full // REDUCTION_FACTOR**NUM_RUNGS))
-    return AsyncHyperBandScheduler(max_t=max_t, grace_period=grace_period, reduction_factor=REDUCTION_FACTOR, stop_last_trials=False)
+    return schedulers.AsyncHyperBandScheduler(
+        max_t=max_t, grace_period=grace_period, reduction_factor=REDUCTION_FACTOR, stop_last_trials=False
+    )
 
 
 def _is_search(tune: TuneConfig, space: Mapping[str, Any]) -> bool:

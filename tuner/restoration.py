@@ -75,14 +75,14 @@ def _recorded_parts(given: Given, record: Record, absent: list[Absent]) -> dict[
     parts: dict[str, Any] = {}
     for name, classic in (("scheduler", FIFOScheduler), ("search_alg", BasicVariantGenerator)):
         noted = record.parts["tune_config"].get(name)
-        if given.tune.get(name) is not None:
+        is_given = given.tune.get(name) is not None or getattr(given.tune_config, name, None) is not None
+        if is_given:
             continue
-        if noted is None and (given.tune_config is None or getattr(given.tune_config, name) is None):
+        if noted is None:
             parts[name] = classic()  # before there was a choice, none meant these
-        elif given.tune_config is not None and getattr(given.tune_config, name) is None:
-            part = declarations.constructed(noted, f"tune_config.{name}", absent)
-            parts |= {} if isinstance(part, Absent) else {name: part}
-    return parts
+        elif given.tune_config is not None:
+            parts[name] = declarations.constructed(noted, f"tune_config.{name}", absent)
+    return {name: part for name, part in parts.items() if not isinstance(part, Absent)}
 
 
 def _settings(place: str, config: Any, single: Mapping[str, Any], record: Record, absent: list[Absent]) -> Any:

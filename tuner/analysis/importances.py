@@ -128,12 +128,10 @@ def _unevenness(values: Sequence[float]) -> float:
 def _study(trials: Sequence[Evaluated], varied: Mapping[str, _Column], mode: Mode) -> Study:
     import optuna  # noqa: PLC0415  (an extra)
 
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
+    from searchers.optuna_study import quiet  # noqa: PLC0415  (needs it)
+
+    with quiet():
         study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")
-    finally:
-        optuna.logging.set_verbosity(verbosity)
     distributions = {name: column.distribution() for name, column in varied.items()}
     for trial in trials:
         params = {name: varied[name].seen(value) for name, value in trial.config.items() if name in varied}
