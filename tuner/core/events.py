@@ -18,6 +18,10 @@ TIME_LIMIT: Final = "time_limit"
 """Rule for which the driver itself asks for a stop: the job that it runs in will soon be ended."""
 
 
+BY_REQUEST: Final = "user.stop"
+"""Rule for which trials, or the whole experiment, end that the user has asked to."""
+
+
 SKIPPED: Final = "restore.skip"
 """Rule for which trials end that were not over when the experiment was taken up again without them."""
 

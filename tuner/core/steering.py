@@ -17,7 +17,6 @@ from .lives import TrialLives
 from .result import DELIMITER, flatten
 from .trial import BY_HAND, Ending, Intention, Status, Trial, Verdict, WorkerState
 
-STOP_RULE: Final = "user.stop"
 RESUME_RULE: Final = "user.resume"
 FORK_RULE: Final = "user.fork"
 
@@ -54,7 +53,7 @@ class SteeredLives(TrialLives):
             return
         match wish:
             case ev.TrialStopRequested(trial_id):
-                self._apply([Stop(trial_id, Reason(STOP_RULE))])
+                self._apply([Stop(trial_id, Reason(ev.BY_REQUEST))])
             case ev.PauseRequested(trial_id):
                 self._hold(self.roster[trial_id])
             case ev.ResumeRequested(trial_id):
