@@ -6,6 +6,7 @@ but says what is to be optimised, wants the best configuration rather than a cer
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -66,6 +67,22 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     ours = searchers.TreeSearch if wants_model else searchers.BasicVariantGenerator
     searcher = tune.search_alg if isinstance(tune.search_alg, Searcher) else ours()
     return Choice(scheduler, searcher, _remark(scheduler, searcher) if is_open else "")
+
+
+def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
+    """Return the ``training_iteration`` at which a trial ends that nobody stops early; None where neither of the two tells.
+
+    Args:
+        stop: The stop criterion, as the user gave it.
+        scheduler: One that ends trials at a ``max_t`` of iterations tells, too.
+    """
+    given = {name: parameter.default for name, parameter in inspect.signature(type(scheduler)).parameters.items()}
+    given |= scheduler.declared_arguments
+    max_t = given.get("max_t")
+    limits = [_full_training(stop)]
+    if given.get("time_attr") == TRAINING_ITERATION and given.get("stop_last_trials", True) and isinstance(max_t, int | float):
+        limits.append(int(max_t))
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _remark(scheduler: Scheduler, searcher: Searcher) -> str:
