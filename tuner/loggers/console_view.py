@@ -59,11 +59,12 @@ def live_view(scene: Scene, width: int, height: int | None = None) -> View:
     if height is not None and num_failures:
         num_failures = min(num_failures, max(1, room // 4))
         room = max(1, room - num_failures - 2)
+    failures = list(itertools.islice(reversed(scene.failed.values()), num_failures))
     tables = []
     if options.has_progress_table:
         trials = listed(progress, scene.trials, options, room)
         tables.append(trial_table(trials, progress, options, scene.curve_of, width))
-    return [*view, *tables, *_failures(scene, num_failures), _place(scene)]
+    return [*view, *tables, *_failures(failures, len(scene.failed), scene, width), _place(scene)]
 
 
 def summary_view(scene: Scene, width: int) -> View:
@@ -76,12 +77,12 @@ def summary_view(scene: Scene, width: int) -> View:
     progress, options = scene.progress, scene.options
     done = f"{printable(progress.name)}: {_num_trials(progress)} in {duration(progress.elapsed_s)}"
     leaders = progress.leaders[: min(_NUM_LEADERS, options.max_progress_rows)]
-    failed = (trial for trial in scene.trials if trial.status is Status.ERROR)
+    failed = [trial for trial in scene.trials if trial.status is Status.ERROR]
     return [
         line(Piece(done, Tone.STRONG), *_state_counts(progress)),
         *_best_configuration(progress),
         trial_table(leaders, progress, options, scene.curve_of, width),
-        *_errors(list(failed), options.max_error_rows),
+        *_failures(failed[: options.max_error_rows], len(failed), scene, width),
         *([line(f"results in {_path(scene.experiment_path)}", is_whole=True)] if scene.experiment_path else []),
     ]
 
@@ -151,13 +152,12 @@ def _bar(fraction: float, num_cells: int) -> Line:
     return Line((Piece("━" * done, Tone.GOOD), Piece("─" * (num_cells - done), Tone.FAINT)))
 
 
-def _failures(scene: Scene, num_rows: int) -> View:
-    if not num_rows:
+def _failures(shown: Sequence[Trial], num_all: int, scene: Scene, width: int) -> View:
+    if not shown:
         return []
-    shown = list(itertools.islice(reversed(scene.failed.values()), num_rows))
-    num_more = len(scene.failed) - len(shown)
+    num_more = num_all - len(shown)
     more = [line(Piece(f"and {num_more} more failed trials", Tone.FAINT))] if num_more else []
-    return [failure_table(shown, scene.experiment_path), *more]
+    return [failure_table(shown, scene.experiment_path, width), *more]
 
 
 def _place(scene: Scene) -> Line:
@@ -186,14 +186,6 @@ def _best_iteration(progress: Progress, word: str = "iter") -> str:
     if iteration is None:
         return ""
     return f"{word} {iteration}/{progress.full_iteration}" if progress.full_iteration else f"{word} {iteration}"
-
-
-def _errors(failed: Sequence[Trial], max_rows: int) -> Iterator[Line]:
-    for trial in failed[:max_rows]:
-        what = shorten(printable(str(trial.failures[-1])), 100) if trial.failures else "failed"
-        yield line(trial.trial_id, Piece(what, Tone.BAD), log_path(trial), is_whole=True)
-    if len(failed) > max_rows:
-        yield line(f"and {len(failed) - max_rows} more failed trials")
 
 
 def _params_of(progress: Progress, trial: Trial) -> list[str]:

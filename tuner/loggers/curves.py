@@ -16,10 +16,14 @@ _MAX_POINTS = 64
 _MAX_CURVES = 1_000
 _LEVELS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "!"
+_REACH = 4.0
+"""Of the middle half of the values, on either side of it: the fall at the beginning stays visible, and what comes after it, too."""
 
 
 def sparkline(values: Sequence[float], num_cells: int) -> str:
     """Return a curve as a row of bars, from its own minimum to its own maximum.
+
+    Values far outside the middle half of the others, as at the beginning of a training, are cut: beyond four times its extent.
 
     Args:
         values: In their order; what is not finite is drawn as an exclamation mark.
@@ -30,8 +34,7 @@ def sparkline(values: Sequence[float], num_cells: int) -> str:
         ('▁▂▄█', '▄▄')
     """
     cells = _averaged(values, num_cells)
-    finite = [value for value in cells if math.isfinite(value)]
-    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    low, high = _scale(sorted(value for value in cells if math.isfinite(value)))
     return "".join(_bar(value, low, high) for value in cells)
 
 
@@ -132,6 +135,16 @@ def _averaged(values: Sequence[float], num_cells: int) -> list[float]:
     return [sum(values[start:end]) / (end - start) for start, end in itertools.pairwise(edges)]
 
 
+def _scale(values: Sequence[float]) -> tuple[float, float]:
+    if not values:
+        return 0.0, 0.0
+    quarter = (len(values) - 1) // 4
+    first, third = values[quarter], values[-1 - quarter]
+    reach = _REACH * (third - first)
+    is_narrow = reach == 0 or math.isinf(reach)
+    return (values[0], values[-1]) if is_narrow else (max(values[0], first - reach), min(values[-1], third + reach))
+
+
 def _bar(value: float, low: float, high: float) -> str:
     if not math.isfinite(value):
         return _NOT_FINITE
@@ -139,4 +152,5 @@ def _bar(value: float, low: float, high: float) -> str:
         return _LEVELS[(len(_LEVELS) - 1) // 2]
     if math.isinf(high - low):
         value, low, high = value / 2, low / 2, high / 2
-    return _LEVELS[round((value - low) / (high - low) * (len(_LEVELS) - 1))]
+    share = min(max((value - low) / (high - low), 0.0), 1.0)
+    return _LEVELS[round(share * (len(_LEVELS) - 1))]

@@ -16,11 +16,13 @@ from tuner.storage.layout import ERROR
 
 from .curves import sparkline
 from .formatting import duration, printable, show
-from .view import Column, Table, Tone
+from .view import GAP, Column, Table, Tone
 
 _NUM_LEADERS: Final = 5
 _COMPARED: Final = 1_000
 _MAX_ERROR_LENGTH: Final = 100
+_ERROR_LENGTH: Final = 40
+"""So much of an error has to be legible before its log's path is given in full."""
 _CURVE_CELLS: Final = ((180, 20), (120, 12), (0, 8))
 """From which width on a curve has how many cells."""
 
@@ -104,17 +106,26 @@ def trial_table(
     return Table(columns, [_tone(trial, progress) for trial in trials])
 
 
-def failure_table(failed: Sequence[Trial], experiment_path: Path | None, max_column_length: int = _MAX_ERROR_LENGTH) -> Table:
-    """Return failed trials with what went wrong in their latest attempt, and where more is written about it."""
-    errors = [show(str(trial.failures[-1]), max_column_length) if trial.failures else "no reason known" for trial in failed]
+def failure_table(failed: Sequence[Trial], experiment_path: Path | None, width: int) -> Table:
+    """Return failed trials with what went wrong in their latest attempt, and where more is written about it.
+
+    Args:
+        failed: What to list.
+        experiment_path: Where paths start from for which there is no room.
+        width: Characters of a line; errors are cut.
+    """
+    errors = [show(str(trial.failures[-1]), _MAX_ERROR_LENGTH) if trial.failures else "no reason known" for trial in failed]
     attempts = [f"{trial.attempt}, {'gave up' if trial.status is Status.ERROR else 'trying again'}" for trial in failed]
     columns = [
         Column("failed", [trial.trial_id for trial in failed]),
         Column("attempt", attempts),
         Column("error", errors, can_shrink=True),
-        Column("log", [log_path(trial, experiment_path) for trial in failed]),
     ]
-    return Table(columns, [Tone.BAD if trial.status is Status.ERROR else Tone.PLAIN for trial in failed])
+    room = width - sum(column.width + len(GAP) for column in columns[:2]) - min(columns[2].width, _ERROR_LENGTH) - len(GAP)
+    paths = Column("log", [log_path(trial) for trial in failed])
+    if paths.width > room:
+        paths = Column("log", [log_path(trial, experiment_path) for trial in failed])
+    return Table([*columns, paths], [Tone.PLAIN] * len(failed))
 
 
 def log_path(trial: Trial, below: Path | None = None) -> str:
