@@ -65,7 +65,7 @@ class Progress:
     def fraction(self) -> float | None:
         """How much of the trials, or else of the time, is behind us; None where neither is limited."""
         if self.num_total:
-            return min(1.0, (self.num_finished + self.num_underway) / self.num_total)
+            return min(1.0, self._num_behind / self.num_total)
         if self.time_budget_s:
             return min(1.0, self.elapsed_s / self.time_budget_s)
         return None
@@ -78,11 +78,15 @@ class Progress:
         of them or with all.
         """
         until_budget = max(0.0, self.time_budget_s - self.elapsed_s) if self.time_budget_s else None
-        fraction = self.fraction if self.num_total else None
-        if not fraction or fraction < _MIN_FRACTION or self._is_open_end:
+        behind = self._num_behind
+        if not (self.num_total and behind) or behind < _MIN_FRACTION * self.num_total or self._is_open_end:
             return until_budget
-        at_this_pace = self.elapsed_s * (1.0 - fraction) / fraction
+        at_this_pace = self.elapsed_s * max(0.0, self.num_total - behind) / behind
         return at_this_pace if until_budget is None else min(at_this_pace, until_budget)
+
+    @property
+    def _num_behind(self) -> float:
+        return self.num_finished + self.num_underway
 
     @property
     def _is_open_end(self) -> bool:

@@ -79,7 +79,7 @@ def summary_view(scene: Scene, width: int) -> View:
     leaders = progress.leaders[: min(_NUM_LEADERS, options.max_progress_rows)]
     failed = [trial for trial in scene.trials if trial.status is Status.ERROR]
     return [
-        line(Piece(done, Tone.STRONG), *_state_counts(progress)),
+        line(Piece(done, Tone.STRONG), *_state_counts(progress), is_whole=True),
         *_best_configuration(progress),
         trial_table(leaders, progress, options, scene.curve_of, width),
         *_failures(failed[: options.max_error_rows], len(failed), scene, width),

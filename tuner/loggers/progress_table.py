@@ -70,8 +70,8 @@ def listed(progress: Progress, trials: Sequence[Trial], options: TableOptions, m
     leaders = list(progress.leaders[: min(_NUM_LEADERS, max_rows)])
     running = _in_order(progress.running, progress, options)
     # However many run, a third of the room is for the best.
-    num_running = max(max_rows - len(leaders), max_rows - max_rows // 3)
-    shown = unique([*running[:num_running], *leaders])[:max_rows]
+    num_others = len(set(leaders).difference(running[:max_rows]))
+    shown = unique([*running[: max_rows - min(num_others, max_rows // 3)], *leaders])[:max_rows]
     if options.lists_all and len(shown) < max_rows:
         # Among the latest some are shown already; looking at all trials of a large experiment would take too long.
         latest = [trial for trial in itertools.islice(reversed(trials), 4 * max_rows) if trial not in shown]
