@@ -165,7 +165,8 @@ class RunConfig:
             `fit` raises; 60 by default. For a full disk to have space again they wait as long as it takes.
         log_to_file: Accepted for compatibility; each trial's output always lands in its directory, in ``stdout`` and ``stderr``.
         progress_reporter: What is shown of the progress, and when: a `CLIReporter`, a `JupyterNotebookReporter`, or a `ProgressReporter`
-            of your own. None, the default, for a live table on a terminal and in a notebook, and a few lines elsewhere.
+            of your own. None, the default, for a live table on a terminal and in a notebook, and a few lines elsewhere. Not written down:
+            give it again to `Tuner.restore`.
         sync_config: Accepted for compatibility and not used: what a trial writes stays where it is.
         storage_filesystem: Must be None; other file systems are not supported for experiments yet.
 

@@ -177,7 +177,7 @@ class Run:
         look = partial(look_at, experiment, directory.name, full_iteration=full)
         console = Console(lambda: look(driver.elapsed_s), min(plan.run.verbose, 2), reporter=plan.run.progress_reporter)
         own = [self._policies] if self._policies else []
-        callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), *console.companions, console])
+        callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
         callbacks.set_state(stage.rebuilt.callbacks)
         accountant.add_source(_costs_of(callbacks, self._callbacks))
         accountant.add_source(lambda: Costs(thread_s=stage.cleaner.thread_cpu_s))

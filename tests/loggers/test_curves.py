@@ -1,12 +1,12 @@
 """Curves as bars, and that remembering them stays cheap."""
 
-import itertools
 import math
 
 import pytest
 
+from tuner.core.summary import MetricSummary
 from tuner.core.trial import Trial
-from tuner.loggers.curves import Curve, CurveKeeper, sparkline
+from tuner.loggers.curves import Curve, Curves, sparkline
 
 
 @pytest.mark.parametrize(
@@ -25,100 +25,100 @@ from tuner.loggers.curves import Curve, CurveKeeper, sparkline
     ],
 )
 def test_a_curve_is_drawn_from_its_minimum_to_its_maximum(values, drawn):
-    assert sparkline(values, 8) == drawn
-
-
-def test_more_values_than_cells_are_averaged():
-    assert sparkline([0.0, 2.0, 3.0, 5.0], 2) == "▁█"
-    assert len(sparkline([math.sin(x) for x in range(1000)], 20)) == 20
+    assert sparkline(values) == drawn
 
 
 def test_one_odd_value_does_not_flatten_the_others():
-    drawn = sparkline([1000.0, 4.0, 3.0, 2.0, 1.0, 2.0, 3.0, 4.0], 8)
+    drawn = sparkline([1000.0, 4.0, 3.0, 2.0, 1.0, 2.0, 3.0, 4.0])
     assert drawn[0] == "█"
     assert len(set(drawn[1:])) > 2
 
 
-@pytest.mark.parametrize("num", [0, 1, 2, 63, 64, 65, 127, 128, 129, 100_000])
-def test_a_curve_keeps_few_values_evenly_with_the_first_and_the_latest(num):
-    curve = Curve()
-    for value in range(num):
-        curve.add(float(value))
-    values = curve.values
-    assert len(values) == num if num < 64 else 32 <= len(values) <= 64
-    if num:
-        assert (values[0], values[-1]) == (0.0, float(num - 1))
-        steps = {after - before for before, after in itertools.pairwise(values[:-1])}
-        assert len(steps) <= 1
+def curve_after(looks):
+    """Return the curve of 0, 1, 2, ... that is looked at whenever there are so many values."""
+    curve, summary = Curve(), MetricSummary()
+    for number in range(looks[-1]):
+        summary.add(float(number))
+        if number + 1 in looks:
+            curve.take(summary)
+    return curve
 
 
-def report(keeper, trial, **metrics):
-    trial.summarise({"training_iteration": 1, **metrics})
-    keeper.on_trial_result(iteration=1, trials=[trial], trial=trial, result=metrics)
+@pytest.mark.parametrize("num_cells", [1, 8, 20])
+@pytest.mark.parametrize("num", [1, 2, 9, 63, 64, 65, 127, 128, 129, 10_000])
+@pytest.mark.parametrize("period", [1, 7, 10, 25])
+def test_a_curve_is_thinned_out_evenly(num, num_cells, period):
+    averages = curve_after([*range(period, num, period), num]).averages(num_cells)
+    first = max(0, min(period, num) - 10)
+    num_known = num - first
+    assert len(averages) == min(num_cells, num_known)
+    for index, average in enumerate(averages):
+        middle = first + (index + 0.5) * num_known / len(averages) - 0.5
+        # Points may be as far apart as a 32nd of the whole, and looks as far as they are.
+        assert average == pytest.approx(middle, abs=num_known / 32 + period)
+
+
+def test_memory_is_constant():
+    assert len(curve_after(range(1, 10_000))._points) <= 64
+
+
+def test_all_is_known_if_looks_are_frequent_enough():
+    assert curve_after([5, 15, 16]).averages(20) == [float(number) for number in range(16)]
+
+
+def test_of_what_came_since_the_last_look_the_latest_ten_are_known():
+    assert curve_after([30]).averages(20) == [float(number) for number in range(20, 30)]
+    assert curve_after([2, 14]).averages(20) == [0.0, 1.0, 1.0, 1.0, *(float(number) for number in range(4, 14))]
 
 
 @pytest.fixture
-def keeper():
-    keeper = CurveKeeper()
-    keeper.setup(metric="val/loss")
-    return keeper
+def curves():
+    return Curves("val/loss")
 
 
-def test_what_trials_report_is_remembered(keeper):
+def report(trial, *values, name="val/loss"):
+    for value in values:
+        trial.summarise({"training_iteration": 1, name: value})
+
+
+def test_what_trials_report_is_drawn(curves):
     one, other = Trial("t00000", {}, {}), Trial("t00001", {}, {})
-    for value in (3.0, 2.0, 1.0):
-        report(keeper, one, **{"val/loss": value})
-    report(keeper, other, acc=1.0)
-    assert list(keeper.curve_of(one)) == [3.0, 2.0, 1.0]
-    assert list(keeper.curve_of(other)) == []
-
-
-def test_results_without_the_metric_leave_no_mark(keeper):
-    trial = Trial("t00000", {}, {})
-    for metrics in ({"acc": 1.0}, {"val/loss": 2.0}, {"acc": 1.0}, {"val/loss": 1.0}, {"acc": 1.0}):
-        report(keeper, trial, **metrics)
-    assert list(keeper.curve_of(trial)) == [2.0, 1.0]
-
-
-def test_another_metric_may_be_asked_for():
-    keeper = CurveKeeper("acc")
-    keeper.setup(metric="val/loss")
-    trial = Trial("t00000", {}, {})
-    report(keeper, trial, acc=0.5, **{"val/loss": 1.0})
-    assert list(keeper.curve_of(trial)) == [0.5]
+    report(one, 3.0, 2.0)
+    report(other, 1.0, name="acc")
+    curves.look_at([one, other])
+    report(one, 1.0)
+    assert (curves.drawn(one, 8), curves.drawn(other, 8)) == ("█▁", "")
+    curves.look_at([one, other])
+    assert (curves.drawn(one, 8), curves.drawn(other, 8)) == ("█▅▁", "")
 
 
 def test_without_a_metric_there_are_no_curves():
-    keeper = CurveKeeper()
-    keeper.setup()
     trial = Trial("t00000", {}, {})
-    report(keeper, trial, loss=1.0)
-    assert list(keeper.curve_of(trial)) == []
+    report(trial, 1.0)
+    assert Curves(None).drawn(trial, 8) == ""
 
 
-def test_after_a_restore_a_curve_begins_with_what_the_summary_still_knows(keeper):
+def test_a_trial_that_nobody_has_looked_at_has_a_curve_of_what_its_summary_knows(curves):
     trial = Trial("t00000", {}, {})
-    for value in range(20):
-        trial.summarise({"val/loss": float(value)})
-    assert list(keeper.curve_of(trial)) == [float(value) for value in range(10, 20)]
-    report(keeper, trial, **{"val/loss": 20.0})
-    report(keeper, trial, **{"val/loss": 21.0})
-    assert list(keeper.curve_of(trial)) == [float(value) for value in range(11, 22)]
+    report(trial, *map(float, range(100)))
+    assert len(curves.drawn(trial, 20)) == 10
 
 
-def test_a_trial_that_begins_anew_gets_a_new_curve(keeper):
+def test_a_trial_that_begins_anew_gets_a_new_curve(curves):
     trial = Trial("t00000", {}, {})
-    for value in (3.0, 2.0, 1.0):
-        report(keeper, trial, **{"val/loss": value})
+    report(trial, 3.0, 2.0, 1.0)
+    curves.look_at([trial])
     trial.begin_anew()
-    report(keeper, trial, **{"val/loss": 9.0})
-    assert list(keeper.curve_of(trial)) == [9.0]
+    report(trial, 9.0, 10.0)
+    curves.look_at([trial])
+    assert curves.drawn(trial, 8) == "▁█"
 
 
-def test_of_many_trials_only_those_that_are_shown_are_remembered(keeper):
+def test_of_many_trials_only_those_that_are_shown_are_remembered(curves):
     trials = [Trial(f"t{number:05d}", {}, {}) for number in range(1_500)]
-    for trial in trials:
-        for value in range(20):
-            report(keeper, trial, **{"val/loss": float(value)})
-    keeper.forget_others(trials[:2])
-    assert [len(keeper.curve_of(trial)) for trial in trials[:3]] == [20, 20, 10]
+    for _ in range(2):
+        for trial in trials:
+            report(trial, *map(float, range(10)))
+        curves.look_at(trials[:1_100])
+    curves.look_at(trials[:2])
+    assert [len(curves.drawn(trial, 40)) for trial in trials[:3]] == [20, 20, 10]

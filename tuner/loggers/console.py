@@ -24,7 +24,7 @@ from .console_view import (
     status_line,
     summary_view,
 )
-from .curves import CurveKeeper
+from .curves import Curves
 from .displays import Display, NotebookDisplay, PlainDisplay, Show, TerminalDisplay, can_redraw, notebook
 from .formatting import printable
 from .lasting_stream import LastingStream
@@ -51,7 +51,7 @@ class Console(Callback):
     the first ten of them. Text of the user's is printed with control characters written out.
 
     Args:
-        progress: Returns how far the experiment is; called at most twice a second.
+        progress: Returns how far the experiment is; called a few times a second at most.
         verbose: 0 for no output whatever, 1 as above, 2 for one more line at the end of each trial.
         reporter: Decides when progress is shown, and how; None for as above.
         stream: Where to write, None for the standard output.
@@ -59,9 +59,6 @@ class Console(Callback):
         width: Columns, None for those of the terminal, 100 where there is none.
         show: What shows things in a notebook, None to look whether one runs.
         clock: Returns seconds.
-
-    Attributes:
-        companions: Callbacks that have to hear of the experiment before this one.
     """
 
     def __init__(
@@ -91,9 +88,7 @@ class Console(Callback):
         self._leader: Trial | None = None
         self._failed: dict[str, Trial] = {}
         self._num_failure_lines = 0
-        is_drawn = verbose > 0 and self._display.redraws and isinstance(reporter, TableReporter | None)
-        self._curves = CurveKeeper(reporter.metric if isinstance(reporter, TableReporter) else None) if is_drawn else None
-        self.companions: Sequence[Callback] = (self._curves,) if self._curves else ()
+        self._curves: Curves | None = None
 
     def print_notice(self, text: str) -> None:
         """Print a line, or a few, above the live table; nothing at ``verbose=0``."""
@@ -109,6 +104,8 @@ class Console(Callback):
         self._take_over_warnings()
         if isinstance(self._reporter, TableReporter):
             self._reporter.attach(self._report)
+        if self._is_drawn:
+            self._curves = Curves(getattr(self._reporter, "metric", None) or self._metric)
         if self._reporter is not None:
             try:
                 self._reporter.setup(time.time(), total_num_samples, self._metric, info.get("mode"))
@@ -123,6 +120,9 @@ class Console(Callback):
         if now < self._refresh_at:
             return
         try:
+            if self._curves:
+                progress = self._progress()
+                self._curves.look_at([*progress.running, *progress.leaders])
             if self._reporter is None or not self._is_told(self._reporter, trials, done=False):
                 self._look(trials, now)
         except BaseException:
@@ -160,6 +160,10 @@ class Console(Callback):
         if handler is not None:
             _log.removeHandler(handler)
 
+    @property
+    def _is_drawn(self) -> bool:
+        return self._verbose > 0 and self._display.redraws and isinstance(self._reporter, TableReporter | None)
+
     def _look(self, trials: Sequence[Trial], now: float) -> None:
         if self._display.redraws:
             self._report(trials, done=False)
@@ -181,10 +185,7 @@ class Console(Callback):
         if isinstance(self._reporter, TableReporter):
             progress = self._reporter.look(progress, trials)
             options = self._reporter.options(redraws=self._display.redraws)
-        if self._curves:
-            self._curves.forget_others([*progress.running, *progress.leaders])
-        curve_of = self._curves.curve_of if self._curves else None
-        return Scene(progress, trials, self._failed, options, curve_of, self._experiment_path)
+        return Scene(progress, trials, self._failed, options, self._curves, self._experiment_path)
 
     def _is_told(self, reporter: ProgressReporter, trials: Sequence[Trial], *, done: bool) -> bool:
         """Let the reporter report, if it wants to, and return whether it can be relied on."""
@@ -217,7 +218,7 @@ class Console(Callback):
     def _tell_failure(self, trial: Trial, *, will_retry: bool) -> None:
         self._failed.pop(trial.trial_id, None)
         self._failed[trial.trial_id] = trial
-        is_listed = self._display.redraws and isinstance(self._reporter, TableReporter | None) and self._verbose < 2  # noqa: PLR2004  (see verbose)
+        is_listed = self._is_drawn and self._verbose == 1
         if self._verbose == 0 or is_listed or self._num_failure_lines > _MAX_FAILURE_LINES:
             return
         self._num_failure_lines += 1

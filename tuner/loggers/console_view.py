@@ -12,8 +12,9 @@ from tuner.core.progress import Progress
 from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
 
+from .curves import Curves
 from .formatting import duration, printable, shorten, show
-from .progress_table import CurveOf, TableOptions, differing, failure_table, listed, log_path, state, training_time, trial_table, unique
+from .progress_table import TableOptions, differing, failure_table, listed, log_path, state, training_time, trial_table, unique
 from .view import GAP, Line, Piece, Tone, View, line
 
 _BAR_CELLS: Final = 20
@@ -32,7 +33,7 @@ class Scene:
         trials: All its trials.
         failed: The trials whose latest attempt has failed, by id, the latest to fail last.
         options: What the user wants to see in tables.
-        curve_of: Where learning curves are remembered, None for none.
+        curves: Where learning curves are remembered, None for none.
         experiment_path: The experiment's directory, None if it has none.
     """
 
@@ -40,7 +41,7 @@ class Scene:
     trials: Sequence[Trial] = ()
     failed: dict[str, Trial] = field(default_factory=dict)
     options: TableOptions = field(default_factory=TableOptions)
-    curve_of: CurveOf | None = None
+    curves: Curves | None = None
     experiment_path: Path | None = None
 
 
@@ -63,7 +64,7 @@ def live_view(scene: Scene, width: int, height: int | None = None) -> View:
     tables = []
     if options.has_progress_table:
         trials = listed(progress, scene.trials, options, room)
-        tables.append(trial_table(trials, progress, options, scene.curve_of, width))
+        tables.append(trial_table(trials, progress, options, scene.curves, width))
     return [*view, *tables, *_failures(failures, len(scene.failed), scene, width), _place(scene)]
 
 
@@ -81,7 +82,7 @@ def summary_view(scene: Scene, width: int) -> View:
     return [
         line(Piece(done, Tone.STRONG), *_state_counts(progress), is_whole=True),
         *_best_configuration(progress),
-        trial_table(leaders, progress, options, scene.curve_of, width),
+        trial_table(leaders, progress, options, scene.curves, width),
         *_failures(failed[: options.max_error_rows], len(failed), scene, width),
         *([line(f"results in {_path(scene.experiment_path)}", is_whole=True)] if scene.experiment_path else []),
     ]

@@ -1,138 +1,120 @@
-"""Learning curves as a dozen characters each, remembered in constant memory at constant cost per result."""
+"""Learning curves as a dozen characters each, remembered in constant memory and at no cost per result."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, final
+from typing import Final, final
 
 from tuner.core.summary import MetricSummary
 from tuner.core.trial import Trial
 
-from .callback import Callback
-
-_MAX_POINTS = 64
-_MAX_CURVES = 1_000
-_LEVELS = "▁▂▃▄▅▆▇█"
-_NOT_FINITE = "!"
-_REACH = 4.0
+_MAX_POINTS: Final = 64
+_MAX_CURVES: Final = 1_000
+_LEVELS: Final = "▁▂▃▄▅▆▇█"
+_NOT_FINITE: Final = "!"
+_REACH: Final = 4.0
 """Of the middle half of the values, on either side of it: the fall at the beginning stays visible, and what comes after it, too."""
 
 
-def sparkline(values: Sequence[float], num_cells: int) -> str:
+def sparkline(values: Sequence[float]) -> str:
     """Return a curve as a row of bars, from its own minimum to its own maximum.
 
     Values far outside the middle half of the others, as at the beginning of a training, are cut: beyond four times its extent.
 
     Args:
-        values: In their order; what is not finite is drawn as an exclamation mark.
-        num_cells: How many characters it has at most; more values than that are averaged.
+        values: In their order, one for each bar; what is not finite is drawn as an exclamation mark.
 
     Example:
-        >>> sparkline([1.0, 2.0, 4.0, 8.0], 8), sparkline([3.0, 3.0], 8)
+        >>> sparkline([1.0, 2.0, 4.0, 8.0]), sparkline([3.0, 3.0])
         ('▁▂▄█', '▄▄')
     """
-    cells = _averaged(values, num_cells)
-    low, high = _scale(sorted(value for value in cells if math.isfinite(value)))
-    return "".join(_bar(value, low, high) for value in cells)
+    low, high = _scale(sorted(value for value in values if math.isfinite(value)))
+    return "".join(_bar(value, low, high) for value in values)
 
 
 @final
 class Curve:
     """The values of one metric of one trial, thinned out evenly once there are many.
 
-    Attributes:
-        num_seen: How many results the trial's summary had when this was last brought up to date.
+    It is told of a trial's summary now and then, and takes from there what is new: all of it if that are ten values at most, which is as
+    many as a summary remembers, and else the latest ten.
     """
 
-    __slots__ = ("_kept", "_latest", "_num", "_step", "num_seen")
+    __slots__ = ("_latest", "_num_seen", "_points", "_step")
 
     def __init__(self) -> None:
         """Create a curve without values."""
-        self.num_seen = self._num = 0
+        self._points: list[tuple[int, float]] = []
+        self._latest = (0, math.nan)
+        self._num_seen = 0
         self._step = 1
-        self._kept: list[float] = []
-        self._latest = math.nan
 
-    def add(self, value: float) -> None:
-        """Take in the next value."""
-        if self._num % self._step == 0:
-            self._kept.append(value)
-            if len(self._kept) == _MAX_POINTS:
-                del self._kept[1::2]
-                self._step *= 2
-        self._num += 1
-        self._latest = value
+    def take(self, summary: MetricSummary) -> None:
+        """Take in what is new; a summary that has become shorter is another one."""
+        if summary.count < self._num_seen:
+            self._points, self._num_seen, self._step = [], 0, 1
+        recent = summary.recent
+        num_new = min(summary.count - self._num_seen, len(recent))
+        for position, value in enumerate(recent[len(recent) - num_new :], summary.count - num_new):
+            self._latest = (position, value)
+            if not self._points or position // self._step != self._points[-1][0] // self._step:
+                self._points.append(self._latest)
+        self._num_seen = summary.count
+        while len(self._points) > _MAX_POINTS:
+            self._step *= 2
+            # Of each slot the first one stays.
+            self._points = list({position // self._step: (position, value) for position, value in reversed(self._points)}.values())[::-1]
 
-    @property
-    def values(self) -> list[float]:
-        """The values that are kept, and the latest, in their order."""
-        is_kept = (len(self._kept) - 1) * self._step == self._num - 1
-        return [*self._kept] if is_kept else [*self._kept, self._latest]
+    def averages(self, num_cells: int) -> list[float]:
+        """Return the curve as so many values at most, each the mean of an equally long piece."""
+        if not self._points:
+            return []
+        points = [*self._points] if self._points[-1] == self._latest else [*self._points, self._latest]
+        first, length = points[0][0], points[-1][0] - points[0][0] + 1
+        num_cells = min(num_cells, length)
+        cells: list[list[float]] = [[] for _ in range(num_cells)]
+        for position, value in points:
+            cells[(position - first) * num_cells // length].append(value)
+        means = [points[0][1]]
+        for cell in cells:
+            # A piece of which nothing is known is drawn like the one before it.
+            means.append(sum(cell) / len(cell) if cell else means[-1])
+        return means[1:]
 
 
 @final
-class CurveKeeper(Callback):
+class Curves:
     """Remembers the learning curves of the trials that may be shown.
 
-    Where an experiment goes on that was interrupted, a curve begins with the ten latest values. Results that are reported again after a
-    failed attempt are in it twice.
+    Nobody tells it of results: as often as somebody looks, it looks at the trials' own summaries. So the driver pays nothing for a result,
+    and a trial that is over between two looks has a curve of its ten latest values, like one from before a restore. Results that are
+    reported again after a failed attempt are drawn twice.
 
     Args:
-        metric: Flattened name of what is drawn, None for what the experiment optimises.
+        metric: Flattened name of what is drawn, None for nothing.
     """
 
-    def __init__(self, metric: str | None = None) -> None:
+    def __init__(self, metric: str | None) -> None:
         self._metric = metric
         self._curves: dict[str, Curve] = {}
 
-    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
-        """Learn what the experiment optimises."""
-        self._metric = self._metric or info.get("metric")
+    def look_at(self, trials: Iterable[Trial]) -> None:
+        """Take in what these trials have reported since the last look; where many are remembered, all others are forgotten."""
+        is_full = len(self._curves) > _MAX_CURVES
+        earlier, self._curves = self._curves, {} if is_full else self._curves
+        for trial in trials:
+            summary = trial.summary.get(self._metric or "")
+            if summary is not None:
+                curve = self._curves[trial.trial_id] = earlier.get(trial.trial_id) or Curve()
+                curve.take(summary)
 
-    def on_trial_result(self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any) -> None:
-        """Take in the result's value, if it has one."""
-        # The trial's summary has it already, by its flattened name.
-        summary = trial.summary.get(self._metric)  # type: ignore[arg-type]  # without a metric there is none of that name
-        if summary is None:
-            return
+    def drawn(self, trial: Trial, num_cells: int) -> str:
+        """Return a trial's curve as a row of bars, empty where nothing is known."""
+        if trial.trial_id not in self._curves:
+            self.look_at([trial])
         curve = self._curves.get(trial.trial_id)
-        if curve is None or summary.count != curve.num_seen + 1:
-            if curve is not None and summary.count == curve.num_seen:
-                return  # this result is without the metric
-            curve = self._curves[trial.trial_id] = _curve_of(summary)
-        else:
-            curve.add(summary.last)
-        curve.num_seen = summary.count
-
-    def curve_of(self, trial: Trial) -> Sequence[float]:
-        """Return what is remembered of a trial's curve, in the order of its results."""
-        curve = self._curves.get(trial.trial_id)
-        if curve is not None:
-            return curve.values
-        summary = trial.summary.get(self._metric or "")
-        return summary.recent if summary else ()
-
-    def forget_others(self, shown: Iterable[Trial]) -> None:
-        """Forget all but these trials where there are many."""
-        if len(self._curves) > _MAX_CURVES:
-            ids = {trial.trial_id for trial in shown}
-            self._curves = {trial_id: curve for trial_id, curve in self._curves.items() if trial_id in ids}
-
-
-def _curve_of(summary: MetricSummary) -> Curve:
-    curve = Curve()
-    for value in summary.recent:
-        curve.add(value)
-    return curve
-
-
-def _averaged(values: Sequence[float], num_cells: int) -> list[float]:
-    if len(values) <= num_cells:
-        return list(values)
-    edges = [round(index * len(values) / num_cells) for index in range(num_cells + 1)]
-    return [sum(values[start:end]) / (end - start) for start, end in itertools.pairwise(edges)]
+        return sparkline(curve.averages(num_cells)) if curve else ""
 
 
 def _scale(values: Sequence[float]) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION, fla
 from tuner.core.trial import Status, Trial
 from tuner.storage.layout import ERROR
 
-from .curves import sparkline
+from .curves import Curves
 from .formatting import duration, printable, show
 from .view import GAP, Column, Table, Tone
 
@@ -25,9 +25,6 @@ _ERROR_LENGTH: Final = 40
 """So much of an error has to be legible before its log's path is given in full."""
 _CURVE_CELLS: Final = ((180, 20), (120, 12), (0, 8))
 """From which width on a curve has how many cells."""
-
-CurveOf = Callable[[Trial], Sequence[float]]
-"""Returns the values of a trial's metric, as far as they are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ def listed(progress: Progress, trials: Sequence[Trial], options: TableOptions, m
 
 
 def trial_table(
-    trials: Sequence[Trial], progress: Progress, options: TableOptions | None = None, curve_of: CurveOf | None = None, width: int = 80
+    trials: Sequence[Trial], progress: Progress, options: TableOptions | None = None, curves: Curves | None = None, width: int = 80
 ) -> Table:
     """Return trials as a table, one row each.
 
@@ -90,7 +87,7 @@ def trial_table(
         trials: What to list.
         progress: What is optimised, and what is the best.
         options: What is wanted.
-        curve_of: Where learning curves are remembered; None for none.
+        curves: Where learning curves are remembered; None for none.
         width: For how many characters the curves are.
     """
     options = options or TableOptions()
@@ -98,7 +95,7 @@ def trial_table(
     columns = [
         Column("trial", [trial.trial_id for trial in trials]),
         Column("state", [state(trial) for trial in trials]),
-        *_metric_columns(trials, results, progress, options, curve_of, width),
+        *_metric_columns(trials, results, progress, options, curves, width),
         *_parameter_columns(trials, options),
     ]
     if TIME_TOTAL_S not in (options.metric_columns or {}):
@@ -165,7 +162,7 @@ def _metric_columns(  # noqa: PLR0917  (what a table is made of)
     results: Sequence[Mapping[str, Any]],
     progress: Progress,
     options: TableOptions,
-    curve_of: CurveOf | None,
+    curves: Curves | None,
     width: int,
 ) -> list[Column]:
     named, metric, limit = options.metric_columns, progress.metric, options.max_column_length
@@ -176,7 +173,7 @@ def _metric_columns(  # noqa: PLR0917  (what a table is made of)
     if metric:
         columns.append(_column(titles.pop(metric, metric), [result.get(metric) for result in results], 0, limit))
         columns.append(Column("best", [show(_best_of(trial, progress)) for trial in trials], 2))
-        columns += _curves(trials, curve_of, width)
+        columns += _curves(trials, curves, width)
     rank = 1 if named is not None else 5
     return columns + [_column(title, [result.get(name) for result in results], rank, limit) for name, title in titles.items()]
 
@@ -193,9 +190,9 @@ def _column(title: str, values: Sequence[Any], rank: int, limit: int) -> Column:
     return Column(show(title, limit), [show(value, limit) for value in values], rank)
 
 
-def _curves(trials: Sequence[Trial], curve_of: CurveOf | None, width: int) -> list[Column]:
+def _curves(trials: Sequence[Trial], curves: Curves | None, width: int) -> list[Column]:
     num_cells = next(cells for at_least, cells in _CURVE_CELLS if width >= at_least)
-    cells = [sparkline(curve_of(trial), num_cells) for trial in trials] if curve_of else []
+    cells = [curves.drawn(trial, num_cells) for trial in trials] if curves else []
     return [Column("curve", [cell.ljust(num_cells) for cell in cells], 3)] if any(len(cell) > 1 for cell in cells) else []
 
 
