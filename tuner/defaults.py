@@ -7,6 +7,7 @@ but says what is to be optimised, wants the best configuration rather than a cer
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -78,10 +79,9 @@ def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
     """
     given = {name: parameter.default for name, parameter in inspect.signature(type(scheduler)).parameters.items()}
     given |= scheduler.declared_arguments
-    max_t = given.get("max_t")
     limits = [_full_training(stop)]
-    if given.get("time_attr") == TRAINING_ITERATION and given.get("stop_last_trials", True) and isinstance(max_t, int | float):
-        limits.append(int(max_t))
+    if given.get("time_attr") == TRAINING_ITERATION and given.get("stop_last_trials", True):
+        limits.append(_iterations(given.get("max_t")))
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -110,4 +110,8 @@ def _full_training(stop: Any) -> int | None:
     limit = stop.get(TRAINING_ITERATION) if isinstance(stop, Mapping) else None
     if isinstance(stop, MaximumIterationStopper):
         limit = stop.max_iter
-    return int(limit) if isinstance(limit, int | float) and limit >= 1 else None
+    return _iterations(limit)
+
+
+def _iterations(limit: Any) -> int | None:
+    return int(limit) if isinstance(limit, int | float) and 1 <= limit < math.inf else None

@@ -97,6 +97,7 @@ def test_the_levels_follow_from_how_long_a_full_training_is(stop, levels):
     [
         (None, FIFOScheduler(), None),
         ({"training_iteration": 9}, FIFOScheduler(), 9),
+        ({"training_iteration": float("inf")}, FIFOScheduler(), None),
         (None, ASHAScheduler(max_t=27), 27),
         ({"training_iteration": 9}, ASHAScheduler(max_t=27), 9),
         (None, ASHAScheduler(), 100),
