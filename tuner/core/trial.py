@@ -203,6 +203,7 @@ class Trial:
         "trial_id",
         "worker",
     )  # fmt: skip
+    PENDING, RUNNING, PAUSED, TERMINATED, ERROR = Status
 
     def __init__(self, trial_id: str, config: Mapping[str, Any], resources: Mapping[str, float], experiment_tag: str = "") -> None:
         """Create a trial that waits to be started."""
