@@ -2,10 +2,19 @@
 
 import pytest
 
-from schedulers.decisions import Pause, Reason, Resume
+from schedulers.decisions import Pause, Reason, Resize, Resume
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, kills, result, starts, suggest
 from tuner.core.commands import AskSearcher, DeleteCheckpoint, StartWorker, TrialStarted
-from tuner.core.events import CheckpointLost, CheckpointRequested, CheckpointSaved, Outcome, StopRequested, WorkerExited, WorkerStarted
+from tuner.core.events import (
+    CheckpointLost,
+    CheckpointRequested,
+    CheckpointSaved,
+    Outcome,
+    StopRequested,
+    TurnEnded,
+    WorkerExited,
+    WorkerStarted,
+)
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status
@@ -208,3 +217,17 @@ def test_a_checkpoint_that_was_not_asked_for_is_dropped():
     talk.begin(1)
     talk.say(CheckpointSaved("t00000", 1, CheckpointRecord(0, 1)))
     assert talk.trial("t00000").checkpoints == []
+
+
+def test_a_turn_in_which_a_paused_trial_joins_the_queue_is_no_routine():
+    """What only the memory of a driver holds is lost with it."""
+    wider = Resize("t00000", {"cpu": 2.0}, WHY)
+    talk = Conversation(ScriptedScheduler({("t00000", 1): [wider]}), max_trials=2, checkpoints=SAVES)
+    talk.begin(2)
+    talk.report("t00000", 1)
+    talk.saved("t00000", 0, 1)
+    for event in (WorkerExited("t00000", 1, Outcome.STOPPED), result("t00001", 1)):
+        talk.experiment.handle(event, 0.0)
+    outcome = talk.experiment.handle(TurnEnded(), 0.0)
+    assert talk.trial("t00000") in talk.experiment.roster.ready
+    assert not outcome.is_routine

@@ -187,7 +187,7 @@ class Experiment(SteeredLives):
 
     def _settle(self) -> None:
         """Answer whoever waits, and find work for what is free; mostly the former, which is why it is told apart."""
-        was_stopping = self._stopping
+        was_stopping, is_anybody_stirring = self._stopping, bool(self._stirring)
         self._look_at_the_clock()
         goes_on = [self._answer(report) for report in list(self._waiting.values())]
         self._waiting.clear()
@@ -203,7 +203,8 @@ class Experiment(SteeredLives):
             self._conclude()
         self._out.remarks = self.counsel.take_remarks()
         is_all = len(goes_on) == len(self._out.commands) and not (self._out.notices or self.counsel.given or self._out.remarks)
-        self._is_routine = is_all and all(goes_on) and self._stopping is was_stopping and not self.is_finished
+        is_calm = self._stopping is was_stopping and not is_anybody_stirring and not self.is_finished
+        self._is_routine = is_all and all(goes_on) and is_calm
 
     def _look_at_the_clock(self) -> None:
         if not self._stopping and (said := self.counsel.reason_to_end(self._now_s)):
