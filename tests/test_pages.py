@@ -19,8 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 GUIDES = sorted(set(TEXTS) - {"CHANGELOG.md"})
-BLOCK = re.compile(r"^(?P<fence>```+)(?P<language>[a-z]*)\n(?P<code>.*?)^(?P=fence)$", flags=re.DOTALL | re.MULTILINE)
-PROGRAM = re.compile(r"^```(?P<language>python|diff)\n(?P<code>.*?)^```$(?:\s*^```text\n(?P<printed>.*?)^```$)?", flags=re.DOTALL | re.MULTILINE)
+FENCED = r"^```(?P<language>{})\n(?P<code>.*?)^```$"
+BLOCK = re.compile(FENCED.format("[a-z]*"), flags=re.DOTALL | re.MULTILINE)
+PROGRAM = re.compile(FENCED.format("python|diff") + r"(?:\s*^```text\n(?P<printed>.*?)^```$)?", flags=re.DOTALL | re.MULTILINE)
 PROGRAMS = {page: list(PROGRAM.finditer(text)) for page, text in TEXTS.items() if PROGRAM.search(text)}
 COMMANDS = [
     (page, command)
@@ -109,7 +110,7 @@ def test_commands_on_the_pages_name_what_there_is(page, command):
     check_command(command)
 
 
-@pytest.mark.parametrize("command", ["python -m tuner.nonsense", "python examples/nonsense.py", 'pip install "tuner-hpo[nonsense]"', "nonsense"])
+@pytest.mark.parametrize("command", ["python -m nonsense", "python examples/nonsense.py", 'pip install "tuner-hpo[nonsense]"', "nonsense"])
 def test_a_command_that_names_nothing_is_found_out(command):
     with pytest.raises((AssertionError, ModuleNotFoundError)):
         check_command(command)
