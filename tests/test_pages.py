@@ -33,9 +33,7 @@ COMMANDS = [
     if line.strip()
 ]
 LINKS = [
-    (page, link)
-    for page, text in TEXTS.items()
-    for link in dict.fromkeys(re.findall(r"\]\((?!https?:)([^)\s]+)\)", BLOCK.sub("", text)))
+    (page, link) for page, text in TEXTS.items() for link in dict.fromkeys(re.findall(r"\]\((?!https?:)([^)\s]+)\)", BLOCK.sub("", text)))
 ]
 IMPORTS = sorted(set(re.findall(r"`((?:from|import) (?:tuner|schedulers|searchers)\b[^`]*)`", "".join(TEXTS.values()))))
 MARK = "---- block {} of {}"
