@@ -30,7 +30,7 @@ COMMANDS = [
     if block["language"] == "sh"
     for line in block["code"].replace("\\\n", " ").splitlines()
     for command in re.split(r" && | \| ", line)
-    if line.strip()
+    if line.strip() and not line.startswith("#")
 ]
 LINKS = [
     (page, link) for page, text in TEXTS.items() for link in dict.fromkeys(re.findall(r"\]\((?!https?:)([^)\s]+)\)", BLOCK.sub("", text)))
