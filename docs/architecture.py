@@ -27,8 +27,8 @@ Table = Mapping[tuple[Row, Column], Entry]
 
 def generated() -> dict[str, Callable[[], str]]:
     """Return what makes each part of the page, by the part's name."""
-    from tuner.core import lifecycle as law  # noqa: PLC0415  (the script is also run from a clone without an installation)
-    from tuner.core import trial
+    from tuner.core import lifecycle as law  # noqa: PLC0415  (of this clone, see below, whatever else is installed)
+    from tuner.core import trial  # noqa: PLC0415  (as above)
 
     return {
         "states of a trial": lambda: states(trial.Status),
