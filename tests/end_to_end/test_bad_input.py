@@ -191,7 +191,7 @@ def test_a_name_that_is_no_directory_name(name):
 @pytest.mark.parametrize(
     ("stop", "kind", "message"),
     [
-        (3, TypeError, r"stop must be a dict, a function \(trial_id, result\) -> bool, a Stopper or a list of Stoppers, got 3"),
+        (3, TypeError, r"stop must be a dict, a function \(trial_id, result\) -> bool, a Stopper or a list of those, got 3"),
         ({"loss": "small"}, ValueError, r"stop\['loss'\] must be a number .* got 'small'"),
         ({"loss": None}, ValueError, r"stop\['loss'\] must be a number .* got None"),
         ({"loss": [1]}, ValueError, r"stop\['loss'\] must be a number .* got \[1\]"),

@@ -21,7 +21,8 @@ from .counsel import Advice, ending_for
 from .lifecycle import WorkerMove, can_move_worker, move_worker
 from .lives import TrialLives
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
-from .trial import Ending, Intention, Report, Status, Trial, Verdict
+from .state import Report
+from .trial import Ending, Intention, Status, Trial, Verdict
 
 
 class Experiment(TrialLives):

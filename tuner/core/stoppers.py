@@ -396,6 +396,4 @@ def stopper_from(criterion: Any) -> Stopper:
         case _ if callable(criterion) and not isinstance(criterion, type):
             return FunctionStopper(criterion)
         case _:
-            raise TypeError(
-                f"stop must be a dict, a function (trial_id, result) -> bool, a Stopper or a list of Stoppers, got {criterion!r}"
-            )
+            raise TypeError(f"stop must be a dict, a function (trial_id, result) -> bool, a Stopper or a list of those, got {criterion!r}")

@@ -392,18 +392,3 @@ def _weight(intention: Intention) -> int:
             return 2
         case _:
             return 1
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A result whose worker waits for the answer.
-
-    Attributes:
-        trial: Whose.
-        result: The result, nested as reported, with ``config``; what the trial's last result is going to be.
-        flat: The same flattened, without ``config``.
-    """
-
-    trial: Trial
-    result: dict[str, Any]
-    flat: Mapping[str, Any]
