@@ -123,6 +123,13 @@ def test_links_on_the_pages_lead_somewhere(page, link):
         assert anchor in anchors_of(target.read_text(encoding="utf-8"))
 
 
+@pytest.mark.parametrize("page", TEXTS)
+def test_rows_of_a_table_have_as_many_cells_as_its_head(page):
+    tables = re.findall(r"(?:^\|.*\|$\n?)+", BLOCK.sub("", TEXTS[page]), flags=re.MULTILINE)
+    cells = [[len(re.split(r"(?<!\\)\|", row)) for row in table.splitlines()] for table in tables]
+    assert [table.splitlines()[0] for table, counts in zip(tables, cells, strict=True) if len(set(counts)) > 1] == []
+
+
 def test_every_guide_can_be_reached_from_the_index():
     linked = {link.partition("#")[0] for page, link in LINKS if page == "docs/index.md"}
     assert sorted(path.name for path in ROOT.glob("docs/*.md") if path.name not in {"index.md", *linked}) == []
