@@ -407,7 +407,7 @@ def test_a_request_that_depends_on_the_configuration_fails_the_trials_that_ask_t
 def test_running_an_experiment_twice(build):
     tuner = build(train, tune={"metric": "loss", "mode": "min"})
     results = tuner.fit()
-    with pytest.raises(RuntimeError, match=r"fit\(\) has been called before; get_results\(\) returns .* a new Tuner runs another"):
+    with pytest.raises(RuntimeError, match=r"has been called before, for .*; get_results\(\) returns .* a new Tuner runs another"):
         tuner.fit()
     assert list(tuner.get_results()) == list(results)
 
