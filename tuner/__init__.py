@@ -103,6 +103,16 @@ _NAMES = {
 }  # fmt: skip
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = frozenset({"callback", "experiment", "logger", "result", "stopper"})
+_RUN = "Tuner(trainable, param_space=..., tune_config=..., run_config=...).fit() does it"
+_OTHERWISE = {
+    "Experiment": "a Tuner is an experiment",
+    "SyncConfig": "leave it out, what a trial writes stays where it is",
+    "TuneError": "what the engine raises is a TunerError",
+    "register_env": "make the environment in the training code",
+    "run": _RUN,
+    "run_experiments": _RUN,
+}
+"""What users of Ray Tune look for, and what they do here."""
 
 __all__ = [
     "CLIReporter",
@@ -171,7 +181,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"tuner.{name}")
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        hint = f"; {_OTHERWISE[name]}" if name in _OTHERWISE else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

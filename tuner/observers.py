@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -20,12 +20,16 @@ from tuner.core.commands import (
     TrialSilent,
     TrialStarted,
 )
-from tuner.core.trial import CheckpointRecord, Trial
+from tuner.core.result import TRAINING_ITERATION
+from tuner.core.trial import CheckpointRecord, Ending, Trial
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import trial_directory
 
 from .proposer import Proposer
+
+_ENOUGH_RESULTS = 10
+"""After so many results of a trial, what none has reported is presumably misspelt."""
 
 _log = logging.getLogger("tuner")
 
@@ -61,10 +65,14 @@ class Observers:
         self._metric = metric
         self._score_attribute = score_attribute
         self._say = say
+        self._awaited: set[str] = set()
+        """Metrics that the stop criterion names and nobody has reported yet."""
         self.turn = 0
 
     def begin_experiment(self, **info: Any) -> None:
         """Tell what is about to be run; see `Callback.setup`."""
+        stop = info.get("stop")
+        self._awaited = set(stop) if isinstance(stop, Mapping) else set()
         self._callbacks.call("setup", experiment_path=self._experiment_path, metric=self._metric, **info)
 
     def begin_turn(self) -> None:
@@ -96,6 +104,9 @@ class Observers:
         info: dict[str, Any] = {"iteration": self.turn, "trials": self._trials, "trial": notice.trial}
         if isinstance(notice, ResultRecorded):
             self._look_for_metric(notice)
+            self._awaited.difference_update(notice.flat)
+            if self._awaited and notice.flat.get(TRAINING_ITERATION, 0) >= _ENOUGH_RESULTS:
+                self._tell_of_awaited(notice.trial, notice.flat)
             return self._callbacks.on_trial_result(notice.result, **info)
         self._tell_callbacks(notice, info)
         return False
@@ -119,7 +130,9 @@ class Observers:
                 call("on_trial_recover", **info)
             case AttemptFailed():
                 call("on_trial_error", **info)
-            case TrialEnded():
+            case TrialEnded(trial):
+                if self._awaited and trial.ending is Ending.COMPLETED:
+                    self._tell_of_awaited(trial, trial.summary)
                 call("on_trial_complete", **info)
             case TrialGrafted(trial, graft):
                 call("on_trial_exploit", graft=graft, **info)
@@ -143,6 +156,15 @@ class Observers:
             ", ".join(sorted(notice.flat)),
         )
         self._metric = None
+
+    def _tell_of_awaited(self, trial: Trial, reported: Iterable[str]) -> None:
+        _log.warning(
+            "trial %s has never reported %s, and so cannot meet this criterion; it has reported: %s",
+            trial.trial_id,
+            ", ".join(f"stop[{name!r}]" for name in sorted(self._awaited)),
+            ", ".join(sorted(reported)) or "nothing",
+        )
+        self._awaited.clear()
 
     def _look_for_score(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
         if self._score_attribute is None or checkpoint.score is not None:

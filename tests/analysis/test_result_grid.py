@@ -103,6 +103,18 @@ def test_the_scope_says_which_value_of_a_trial_counts(grid, curves, scope, lowes
     assert results.get_best_result("loss", "max", scope).trial_id == highest
 
 
+@pytest.mark.parametrize("scope", ["last", "avg", "last-5-avg", "last-10-avg", "all"])
+def test_results_that_a_later_attempt_has_superseded_do_not_count(make, scope):
+    """The first trial dies after iteration 3 and goes on from iteration 1: what it had at 2 and 3 is in no table any more."""
+    attempts = [*make.rows("t1", losses(9, -50, -50)), *make.rows("t1", losses(9, 8, 7, 3))[1:]]
+    again, steady = make.trial("t1"), make.trial("t2", losses(2, 2, 2, 2))
+    for again.last_result in attempts:
+        again.summarise(again.last_result)
+    rows = MemoryRows({"t1": attempts, "t2": make.rows("t2", losses(2, 2, 2, 2))})
+    assert [row["loss"] for row in rows.of("t1")] == [9, 8, 7, 3]
+    assert ResultGrid([again, steady], PATH, rows).get_best_result("loss", "min", scope).trial_id == "t2"
+
+
 @pytest.mark.parametrize("mode", ["min", "max"])
 @pytest.mark.parametrize("scope", ["last", "avg", "last-5-avg", "last-10-avg", "all"])
 def test_of_equally_good_trials_the_first_one_wins(grid, mode, scope):

@@ -3,7 +3,7 @@
 from schedulers.decisions import Pause, Reason, Resume, Stop
 from tests.core.conversation import ScriptedScheduler
 from tuner.core.counsel import Advice, Counsel, StopAll
-from tuner.core.stoppers import FunctionStopper, NoopStopper, TimeoutStopper
+from tuner.core.stoppers import CombinedStopper, FunctionStopper, NoopStopper, TimeoutStopper, stopper_from
 from tuner.core.trial import Trial
 
 WHY = Reason("rule", {"value": 1.0})
@@ -22,6 +22,13 @@ def test_the_stop_criterion_is_heard_before_the_scheduler():
     assert stop == Stop("t00000", Reason("stop", {"training_iteration": 1}), is_complete=True)
     assert pause == Pause("t00000", WHY)
     assert counsel.given == [Advice(0, stop), Advice(0, pause)]
+
+
+def test_the_stop_criterion_says_which_of_its_numbers_were_reached():
+    counsel = Counsel(ScriptedScheduler(), stopper_from({"loss": "<= 0.5", "accuracy": 0.9, "training_iteration": 9}))
+    assert result_of(counsel) == [Stop("t00000", Reason("stop", {"training_iteration": 1, "loss": 0.5}), is_complete=True)]
+    several = CombinedStopper(FunctionStopper(lambda *_: False), stopper_from({"loss": 0.1}))
+    assert result_of(Counsel(ScriptedScheduler(), several))[0].reason.numbers == {"training_iteration": 1, "loss": 0.5}
 
 
 def test_what_was_recorded_counts_and_scheduler_and_stopper_hear_of_it_all_the_same():

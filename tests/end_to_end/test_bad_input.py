@@ -191,7 +191,7 @@ def test_a_name_that_is_no_directory_name(name):
 @pytest.mark.parametrize(
     ("stop", "kind", "message"),
     [
-        (3, TypeError, r"stop must be a dict, a function \(trial_id, result\) -> bool, a Stopper or a list of Stoppers, got 3"),
+        (3, TypeError, r"stop must be a dict, a function \(trial_id, result\) -> bool, a Stopper or a list of those, got 3"),
         ({"loss": "small"}, ValueError, r"stop\['loss'\] must be a number .* got 'small'"),
         ({"loss": None}, ValueError, r"stop\['loss'\] must be a number .* got None"),
         ({"loss": [1]}, ValueError, r"stop\['loss'\] must be a number .* got \[1\]"),
@@ -325,6 +325,35 @@ def test_a_metric_that_trials_never_report_is_told_once_with_those_they_have(fit
         results.get_best_result()
 
 
+def test_a_stop_criterion_that_no_result_can_meet_is_told_once_with_what_there_is(fit, caplog):
+    def train(config):
+        for step in range(3):
+            tune.report({"val": {"loss": step}} | ({"late": 1} if step else {}))
+
+    fit(train, tune={"num_samples": 3}, stop={"trainig_iteration": 2, "val/loss": 9, "late": 9})
+    told = [record.getMessage() for record in caplog.records if "stop" in record.getMessage()]
+    assert len(told) == 1
+    assert "stop['trainig_iteration']" in told[0]
+    assert "training_iteration, val/loss" in told[0]
+
+
+def test_a_trial_without_end_is_told_what_its_stop_criterion_waits_for(fit, caplog):
+    def train(config):
+        while not any(Path(tune.get_context().get_trial_dir()).parent.glob("told")):
+            tune.report({"loss": 1.0})
+
+    class Watch(tune.Callback):
+        def setup(self, stop=None, num_samples=None, total_num_samples=None, **info):
+            self.sign = info["experiment_path"] / "told"
+
+        def on_step_end(self, iteration, trials, **info):
+            if "stop['los']" in caplog.text:
+                self.sign.touch()
+
+    fit(train, stop={"los": 2}, callbacks=[Watch()])
+    assert caplog.text.count("stop['los']") == 1
+
+
 def test_asking_for_the_best_by_an_unknown_metric_or_mode(fit):
     results = fit(train, tune={"metric": "loss", "mode": "min", "num_samples": 2})
     with pytest.raises(ValueError, match="metric must be one that a trial reported as a number, got 'los'; did you mean 'loss'"):
@@ -378,7 +407,7 @@ def test_a_request_that_depends_on_the_configuration_fails_the_trials_that_ask_t
 def test_running_an_experiment_twice(build):
     tuner = build(train, tune={"metric": "loss", "mode": "min"})
     results = tuner.fit()
-    with pytest.raises(RuntimeError, match=r"fit\(\) has been called before; get_results\(\) returns .* a new Tuner runs another"):
+    with pytest.raises(RuntimeError, match=r"has been called before, for .*; get_results\(\) returns .* a new Tuner runs another"):
         tuner.fit()
     assert list(tuner.get_results()) == list(results)
 

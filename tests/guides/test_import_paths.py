@@ -1,10 +1,16 @@
 """Code written for Ray Tune finds its names where it looks for them, once the package's name is changed."""
 
 import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import tuner as tune
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
 PATHS = {
     "tuner.experiment": ["Trial"],
@@ -34,3 +40,19 @@ def test_the_modules_are_there_without_an_import_of_their_own():
     assert tune.result.SHOULD_CHECKPOINT == "should_checkpoint"
     assert tune.result.TRAINING_ITERATION == "training_iteration"
     assert tune.stopper.Stopper is tune.Stopper
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("TuneError", "TunerError"), ("run_experiments", r"Tuner\(.*\)\.fit\(\)"), ("Experiment", "Tuner"), ("SyncConfig", "leave it out")],
+)
+def test_what_has_another_name_here_is_answered_with_it(name, hint):
+    with pytest.raises(AttributeError, match=f"module 'tuner' has no attribute '{name}'; .*{hint}"):
+        getattr(tune, name)
+
+
+def test_the_older_entry_point_is_answered_with_the_newer_one(tmp_path):
+    """In a script of its own: here, somebody may have imported the engine's module of that name."""
+    script = "import tuner as tune; tune.run(print, config={'lr': tune.uniform(0, 1)})"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert "AttributeError: module 'tuner' has no attribute 'run'; Tuner(" in done.stderr

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
 
-from tuner.core.result import DONE, TRIAL_ID, flatten
+from tuner.core.result import DONE, TRAINING_ITERATION, TRIAL_ID, flatten
 from tuner.core.retention import RetentionPolicy
+from tuner.core.summary import MetricSummary
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.storage import remote
@@ -213,9 +214,8 @@ class ResultGrid(Sequence[Result]):
         if scope not in SCOPES:
             raise ValueError(f"scope must be one of {', '.join(SCOPES)}, got {scope!r}")
         self._check_reported(name, is_default=metric is None)
-        values = {
-            index: trial.summary[name].by_scope(scope, direction) for index, trial in enumerate(self._trials) if name in trial.summary
-        }
+        summaries = {index: self._summary(trial, name, scope) for index, trial in enumerate(self._trials) if name in trial.summary}
+        values = {index: summary.by_scope(scope, direction) for index, summary in summaries.items() if summary.count}
         if filter_nan_and_inf:
             values = {index: value for index, value in values.items() if math.isfinite(value)}
         if not values:
@@ -331,6 +331,18 @@ class ResultGrid(Sequence[Result]):
             raise RuntimeError(f"no trial reported a result; {_whereabouts(self._trials)}")
         error = unknown_metric(metric, known, "a trial")
         raise RuntimeError(str(error)) if is_default else error
+
+    def _summary(self, trial: Trial, metric: str, scope: Scope) -> MetricSummary:
+        """Summarise a metric over the results that count; the engine's own summary also has those that an attempt reported in vain."""
+        all_results = trial.summary.get(TRAINING_ITERATION)
+        has_superseded = all_results is not None and all_results.count != trial.num_rows
+        if not has_superseded or (scope == "last" and is_number(value_at(trial.last_result, metric))):
+            return trial.summary[metric]
+        summary = MetricSummary()
+        for row in self._rows.of(trial.trial_id):
+            if is_number(value := value_at(row, metric)):
+                summary.add(value)
+        return summary
 
     def _best_rows(self, metric: str, mode: str | None) -> list[Row]:
         direction = check_mode(mode or self._mode, "filter_mode")

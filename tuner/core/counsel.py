@@ -103,7 +103,8 @@ class Counsel:
         """Ask both: the stop criterion sees the result as it was reported, with ``config``, the scheduler `flat`."""
         said: list[Decision] = []
         if self.stopper(trial.trial_id, result):
-            said.append(Stop(trial.trial_id, Reason("stop", {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)}), is_complete=True))
+            numbers = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0), **self.stopper.numbers(result)}
+            said.append(Stop(trial.trial_id, Reason("stop", numbers), is_complete=True))
         said += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
         return self._decided(said)
 

@@ -48,13 +48,17 @@ class TrialMove(enum.StrEnum):
     """What can happen to a trial's status."""
 
     START = "start"
+    """There is room for it: a worker is launched."""
     PAUSE = "pause"
+    """Its worker has left, and a checkpoint to go on from is committed."""
     RETRY = "retry"
     """Its attempt failed, and it may try again."""
     REQUEUE = "requeue"
     """Its worker was lost through no fault of the trial's, or what it was paused for has come to nothing."""
     END = "end"
+    """It has done its training, or is stopped for good, or interrupted."""
     FAIL = "fail"
+    """Its attempt failed, and it has no other left; or it could never be started."""
     REVIVE = "revive"
     """A restarted driver takes it up again."""
 
@@ -63,15 +67,23 @@ class WorkerMove(enum.StrEnum):
     """What can happen to a worker."""
 
     LAUNCH = "launch"
+    """A process is asked for."""
     BEGIN = "begin"
+    """The process is up and calls the training code."""
     REPORT = "report"
+    """The training code reports, and waits."""
     GO_ON = "go on"
+    """It is told to train on."""
     SAVE = "save"
+    """It is told to save a checkpoint, and to train on then."""
     SAVED = "saved"
+    """It has committed the checkpoint, or could not."""
     LEAVE = "leave"
     """It is told to stop or to pause."""
     KILL = "kill"
+    """Its process group is killed, since it took too long or the user is in a hurry."""
     EXIT = "exit"
+    """The process and its whole group are gone."""
 
 
 TRIAL_TABLE: dict[tuple[Status, TrialMove], Status] = {

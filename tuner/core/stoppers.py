@@ -28,6 +28,10 @@ class Stopper(Declared, ABC):
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether the trial is to stop; called with each result, nested as reported."""
 
+    def numbers(self, result: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return the numbers for which it has stopped the trial at this result, by name, for the records; none are needed."""
+        return {}
+
     def stop_all(self) -> bool:
         """Return whether the whole experiment is to stop; asked in each turn of the driver."""
         return False
@@ -100,13 +104,13 @@ class MetricThresholdStopper(_Stateless):
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether any threshold is reached; a missing or non-numeric value reaches none."""
-        flat = flatten(result)
-        return any(self._is_reached(flat.get(key), test) for key, test in self._tests.items())
+        return bool(self.numbers(result))
 
-    @staticmethod
-    def _is_reached(value: Any, test: tuple[Callable[[float, float], bool], float]) -> bool:
-        is_reached, bound = test
-        return isinstance(value, int | float) and is_reached(value, bound)
+    def numbers(self, result: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return the values that have reached their thresholds."""
+        flat = flatten(result)
+        found = [(key, flat.get(key), *test) for key, test in self._tests.items()]
+        return {key: value for key, value, reaches, bound in found if isinstance(value, int | float) and reaches(value, bound)}
 
     @classmethod
     def _parse(cls, key: str, threshold: float | str) -> tuple[Callable[[float, float], bool], float]:
@@ -156,6 +160,10 @@ class CombinedStopper(Stopper):
         """Return whether any stopper stops the trial."""
         verdicts = [stopper(trial_id, result) for stopper in self._stoppers]
         return any(verdicts)
+
+    def numbers(self, result: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return those of all stoppers."""
+        return {name: value for stopper in self._stoppers for name, value in stopper.numbers(result).items()}
 
     def stop_all(self) -> bool:
         """Return whether any stopper stops the experiment."""
@@ -388,6 +396,4 @@ def stopper_from(criterion: Any) -> Stopper:
         case _ if callable(criterion) and not isinstance(criterion, type):
             return FunctionStopper(criterion)
         case _:
-            raise TypeError(
-                f"stop must be a dict, a function (trial_id, result) -> bool, a Stopper or a list of Stoppers, got {criterion!r}"
-            )
+            raise TypeError(f"stop must be a dict, a function (trial_id, result) -> bool, a Stopper or a list of those, got {criterion!r}")

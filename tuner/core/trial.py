@@ -19,21 +19,32 @@ class Status(enum.StrEnum):
     """Where a trial stands; what may follow what is written in `lifecycle`."""
 
     PENDING = "PENDING"
+    """It waits for its first start, or for the next after a failure or an interruption."""
     RUNNING = "RUNNING"
+    """It has a worker and the resources that it asked for."""
     PAUSED = "PAUSED"
+    """It lies aside without a worker, with a checkpoint to go on from."""
     TERMINATED = "TERMINATED"
+    """It is over, and has not failed; its `Ending` tells why."""
     ERROR = "ERROR"
+    """It has failed as often as it may."""
 
 
 class WorkerState(enum.StrEnum):
     """Where a trial's worker stands."""
 
     ABSENT = "ABSENT"
+    """There is no process."""
     STARTING = "STARTING"
+    """A process was asked for, and has not called the training code yet."""
     TRAINING = "TRAINING"
+    """The training code runs, and can be told nothing."""
     WAITING = "WAITING"
+    """It has reported, and is blocked until it is answered."""
     SAVING = "SAVING"
+    """It writes the checkpoint that it was asked for."""
     STOPPING = "STOPPING"
+    """It was told to leave, or is being killed."""
 
 
 class Ending(enum.StrEnum):

@@ -124,7 +124,8 @@ def _is_good_line_behind(data: bytes, offset: int) -> bool:
 
 
 def _damaged(path: Path, offset: int, what: str) -> DamagedJournal:
-    return DamagedJournal(f"journal {path} is damaged at byte {offset}: {what}; restore the file from a backup", str(path), offset)
+    remedy = "restore the file from a backup, or have Tuner.restore(..., salvage=True) mend what can be mended"
+    return DamagedJournal(f"journal {path} is damaged at byte {offset}: {what}; {remedy}", str(path), offset)
 
 
 def _two_drivers(path: Path, offset: int, later: int, earlier: int) -> DamagedJournal:
