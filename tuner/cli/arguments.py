@@ -1,0 +1,111 @@
+"""What commands are given: experiments, by their directory or name, and trials, by their id, its beginning, or their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, final
+
+import click
+from click.shell_completion import CompletionItem
+
+from tuner.storage import layout
+from tuner.storage.declaration import is_experiment
+
+_MAX_LISTED: Final = 5
+_FOREIGN: Final = "experiment_state-*.json"
+"""Lies in the directories of Ray Tune's experiments."""
+
+
+def default_storage() -> Path:
+    """Return where experiments lie that name no storage path."""
+    return Path(layout.DEFAULT_STORAGE_PATH).expanduser()
+
+
+@final
+class ExperimentType(click.ParamType):
+    """The directory of an experiment, or its name under the default storage path.
+
+    Args:
+        allow_foreign: Take directories of Ray Tune's as well, and those of which only the trials' files are left.
+    """
+
+    name = "experiment"
+
+    def __init__(self, *, allow_foreign: bool = False) -> None:
+        self._allow_foreign = allow_foreign
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the directory, absolute."""
+        given = Path(value).expanduser()
+        for candidate in (given, default_storage() / given):
+            if self._is_one(candidate):
+                return candidate.absolute()
+        if given.is_dir():
+            self.fail(f"{str(given)!r} holds no experiment; tuner ls {given} shows those below it", param, ctx)
+        self.fail(f"there is no experiment {str(given)!r}, here or in {default_storage()}; tuner ls shows those there are", param, ctx)
+
+    def _is_one(self, path: Path) -> bool:
+        if is_experiment(path):
+            return True
+        return self._allow_foreign and path.is_dir() and (any(path.glob(_FOREIGN)) or any(path.glob(f"*/{layout.RESULTS}")))
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names under the default storage path that begin so, and let the shell add directories."""
+        found = default_storage().glob(f"{incomplete}*") if incomplete.isprintable() and "/" not in incomplete else ()
+        names = sorted(path.name for path in found if is_experiment(path))
+        return [*map(CompletionItem, names), CompletionItem(incomplete, type="dir")]
+
+
+@final
+class TrialType(click.ParamType):
+    """A trial of the experiment that is named before it; `find_trial` makes an id of it."""
+
+    name = "trial"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the ids that begin so."""
+        try:
+            experiment = ExperimentType(allow_foreign=True).convert(ctx.params.get("experiment") or "", None, None)
+        except click.UsageError:
+            return []
+        return [CompletionItem(name) for name in trial_folders(experiment) if name.startswith(incomplete)]
+
+
+experiment_argument: Final[Callable[..., Any]] = click.argument("experiment", type=ExperimentType(), metavar="EXP")
+foreign_argument: Final[Callable[..., Any]] = click.argument("experiment", type=ExperimentType(allow_foreign=True), metavar="EXP")
+trial_argument: Final[Callable[..., Any]] = click.argument("trial", type=TrialType(), metavar="TRIAL")
+
+
+def trial_folders(experiment: Path) -> list[str]:
+    """Return the names of the directories of an experiment's trials."""
+    own = {layout.JOURNAL, layout.SNAPSHOT, layout.OBJECTS}
+    return sorted(path.name for path in experiment.iterdir() if path.is_dir() and path.name not in own and not path.name.startswith("."))
+
+
+def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
+    """Return the id of the trial that is meant.
+
+    Args:
+        text: Its id, the beginning of no other's, or its number.
+        trial_ids: Those there are.
+        experiment: Whose, for the message.
+
+    Raises:
+        click.UsageError: If none or several are meant.
+    """
+    ids = list(trial_ids)
+    number = f"t{int(text):05d}" if text.isdecimal() else text
+    for candidate in (text, number):
+        if candidate in ids:
+            return candidate
+    meant = [trial_id for trial_id in ids if trial_id.startswith(text)]
+    if len(meant) == 1:
+        return meant[0]
+    what = f"{text!r} is the beginning of {len(meant)} trials" if meant else f"there is no trial {text!r} in {experiment.name}"
+    raise click.UsageError(f"{what}; {'they are' if meant else 'there are'} {_listed(meant or ids)}")
+
+
+def _listed(ids: list[str]) -> str:
+    shown = ", ".join(ids[:_MAX_LISTED]) or "none"
+    return f"{shown}, ... ({len(ids)} in all)" if len(ids) > _MAX_LISTED else shown
