@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, final
 
@@ -103,6 +105,7 @@ class App(click.Group):
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run what the arguments say and end the process; see the constants of this module for the exit codes."""
         extra["standalone_mode"] = False
+        warnings.showwarning = _tell_warning
         try:
             code = super().main(args, prog_name or "tuner", *rest, **extra)
             sys.stdout.flush()
@@ -116,10 +119,7 @@ class App(click.Group):
             code = INTERRUPTED
         except click.ClickException as error:
             code = _complain(error)
-        except TunerError as error:
-            click.echo(f"tuner: {_one_line(str(error))}", err=True)
-            code = UNREADABLE
-        except OSError as error:
+        except (TunerError, OSError, ImportError) as error:
             click.echo(f"tuner: {_one_line(str(error))}", err=True)
             code = UNREADABLE
         sys.exit(code if isinstance(code, int) else OK)
@@ -129,9 +129,14 @@ def _complain(error: click.ClickException) -> int:
     """Tell in one line what is wrong with the command line, and return the exit code."""
     context = getattr(error, "ctx", None)
     name = context.command_path if context else "tuner"
-    hint = f"; see {name} --help" if isinstance(error, click.UsageError) else ""
-    click.echo(f"{name}: {_one_line(error.format_message()).rstrip('.')}{hint}", err=True)
+    message = _one_line(error.format_message()).rstrip(".")
+    hint = f"; see {name} --help" if isinstance(error, click.UsageError) and ";" not in message else ""
+    click.echo(f"{name}: {message}{hint}", err=True)
     return error.exit_code
+
+
+def _tell_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"tuner: {_one_line(str(message))}", err=True)
 
 
 def _one_line(text: str) -> str:
@@ -140,8 +145,8 @@ def _one_line(text: str) -> str:
 
 def _silence() -> None:
     """Let nobody try to write what is left in buffers to a reader who has gone."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.command(cls=App, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -23,7 +23,7 @@ def default_storage() -> Path:
 
 
 @final
-class ExperimentType(click.ParamType):
+class ExperimentType(click.ParamType[Path]):
     """The directory of an experiment, or its name under the default storage path.
 
     Args:
@@ -41,9 +41,10 @@ class ExperimentType(click.ParamType):
         for candidate in (given, default_storage() / given):
             if self._is_one(candidate):
                 return candidate.absolute()
+        what = f"there is no experiment {str(given)!r}, here or in {default_storage()}; tuner ls shows those there are"
         if given.is_dir():
-            self.fail(f"{str(given)!r} holds no experiment; tuner ls {given} shows those below it", param, ctx)
-        self.fail(f"there is no experiment {str(given)!r}, here or in {default_storage()}; tuner ls shows those there are", param, ctx)
+            what = f"{str(given)!r} holds no experiment; tuner ls {given} shows those below it"
+        raise click.BadParameter(what, ctx, param)
 
     def _is_one(self, path: Path) -> bool:
         if is_experiment(path):
@@ -58,7 +59,7 @@ class ExperimentType(click.ParamType):
 
 
 @final
-class TrialType(click.ParamType):
+class TrialType(click.ParamType[str]):
     """A trial of the experiment that is named before it; `find_trial` makes an id of it."""
 
     name = "trial"

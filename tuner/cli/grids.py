@@ -2,48 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from tuner.analysis.frames import flat_config, flat_metrics
-from tuner.analysis.ranking import Mode, check_mode
+from tuner.analysis.ranking import MODES, Mode
 from tuner.analysis.result_grid import ResultGrid
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import Trial
 from tuner.errors import StorageError
-from tuner.loggers.formatting import duration, printable
+from tuner.loggers.formatting import printable
 
-from .output import Column, Record
+from .output import Column, Record, spent
 
 _MAX_OTHERS: Final = 3
 _IDENTITY: Final = frozenset({"trial_id", "date", "hostname", "node_ip", "pid"})
 
 
-def open_grid(path: Path, metric: str | None = None, mode: str | None = None) -> ResultGrid:
-    """Return what an experiment's directory tells about its trials.
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What is optimised, where it is not what the experiment says.
 
-    Args:
-        path: The directory.
-        metric: Another metric than it names.
-        mode: ``"min"`` or ``"max"``: the direction in which that is optimised.
+    Attributes:
+        metric: A metric; None for the experiment's own.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for the experiment's own.
+    """
+
+    metric: str | None = None
+    mode: Mode | None = None
+
+
+def open_grid(path: Path, objective: Objective | None = None) -> ResultGrid:
+    """Return what an experiment's directory tells about its trials.
 
     Raises:
         StorageError: If it cannot be read.
     """
+    asked = objective or Objective()
     try:
-        return ResultGrid.from_directory(path, metric, check_mode(mode) if mode else None)
+        return ResultGrid.from_directory(path, asked.metric, asked.mode)
     except FileNotFoundError as cause:
         raise StorageError(str(cause)) from cause
 
 
-def objective_options(function: Any) -> Any:
-    """Give a command the options that name another metric than the experiment does."""
-    function = click.option("--mode", type=click.Choice(["min", "max"]), help="The direction in which it is optimised.")(function)
-    return click.option("--metric", metavar="NAME", help="The metric, where it is not the experiment's own.")(function)
+def objective_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that name another metric than the experiment does, and the argument `objective`."""
+
+    @functools.wraps(function)
+    def with_objective(*, metric: str | None, mode: Mode | None, **rest: Any) -> Any:
+        return function(objective=Objective(metric, mode), **rest)
+
+    wrapped: Callable[..., Any] = with_objective
+    wrapped = click.option("--mode", type=click.Choice(MODES), help="The direction in which it is optimised.")(wrapped)
+    return click.option("--metric", metavar="NAME", help="The metric, where it is not the experiment's own.")(wrapped)
 
 
 def objective_of(grid: ResultGrid) -> tuple[str | None, Mode | None]:
@@ -101,7 +118,7 @@ def usual_columns(records: Sequence[Record], metric: str | None) -> list[Column]
         columns += [Column(metric), Column(best_key(metric), "best", rank=1)]
     columns += [Column(name, rank=3) for name in _others(records, metric)]
     columns += [Column(name, name.removeprefix("config/"), rank=2) for name in differing(records)]
-    return [*columns, Column(TIME_TOTAL_S, "time", duration, rank=1), Column("error", text=lambda text: printable(str(text))[:60], rank=4)]
+    return [*columns, Column(TIME_TOTAL_S, "time", spent, rank=1), Column("error", text=lambda text: printable(str(text))[:60], rank=4)]
 
 
 def _others(records: Sequence[Record], metric: str | None) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +14,8 @@ from tuner.upkeep.standing import Standing, experiments_under, standing_of
 
 from .app import FOUND, OK
 from .arguments import default_storage
-from .output import Column, Output, Record, output_option
-from .selection import Condition, selection, selection_options
+from .output import Column, Output, Record, output_option, spent
+from .selection import Selection, selection_options
 
 _DAY_S: Final = 86_400
 
@@ -37,7 +36,7 @@ _COLUMNS: Final = (
     Column("metric", rank=1),
     Column("best_trial", "trial", rank=2),
     Column("failed", rank=3),
-    Column("elapsed_s", "run for", duration, rank=2),
+    Column("elapsed_s", "run for", spent, rank=2),
     Column("age_s", "changed", lambda seconds: f"{_age(seconds)} ago", rank=1),
     Column("remark", text=_whole, rank=4),
 )
@@ -47,8 +46,7 @@ _COLUMNS: Final = (
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 @selection_options
 @output_option
-def list_experiments(path: Path | None, conditions: Sequence[Condition], sort: Sequence[str], columns: Sequence[str], limit: int | None,
-                     output: Output, *, desc: bool) -> int:  # fmt: skip
+def list_experiments(path: Path | None, chosen: Selection, output: Output) -> int:
     """List the experiments at or under PATH, with their state and best value.
 
     PATH is the default storage path unless it is given. States: running (a driver holds the experiment), finished, interrupted (it can be
@@ -66,7 +64,6 @@ def list_experiments(path: Path | None, conditions: Sequence[Condition], sort: S
     records = [_record(standing_of(found), root) for found in experiments_under(root)]
     if not records:
         click.echo(f"tuner ls: there are no experiments in {root}", err=True)
-    chosen = selection(conditions, sort, columns, limit, desc=desc)
     output.write(chosen.of(records), chosen.columns_among(_COLUMNS, records))
     return OK if records else FOUND
 

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any, Final, final
 
 import click
+from click.shell_completion import CompletionItem
 
-from tuner.loggers.formatting import printable, shorten, show
+from tuner.loggers.formatting import duration, printable, shorten, show
 from tuner.storage import atomic
 
 FORMATS: Final = ("table", "csv", "json")
 _GAP: Final = "  "
 _MAX_CELL: Final = 32
+_BRIEF_S: Final = 10
 _STYLES: Final = {
     "running": "cyan", "finished": "green", "completed": "green", "interrupted": "yellow", "paused": "yellow",
     "damaged": "bold red", "failed": "red", "error": "bold red", "warning": "yellow",
@@ -107,7 +109,7 @@ class Output:
 
 
 @final
-class OutputType(click.ParamType):
+class OutputType(click.ParamType[Output]):
     """``table``, ``csv`` or ``json``, or a file whose name ends in one of the last two."""
 
     name = "table|csv|json|FILE"
@@ -116,16 +118,14 @@ class OutputType(click.ParamType):
         """Return what is meant."""
         if isinstance(value, Output):
             return value
-        if value in FORMATS:
-            return Output(value)
         suffix = Path(value).suffix.removeprefix(".")
-        if suffix in FORMATS[1:]:
-            return Output(suffix, Path(value))
-        self.fail(f"{value!r} is none of table, csv and json, nor a file that ends in .csv or .json", param, ctx)
+        if value in FORMATS or suffix in FORMATS[1:]:
+            return Output(value) if value in FORMATS else Output(suffix, Path(value))
+        raise click.BadParameter(f"{value!r} is none of table, csv and json, nor a file that ends in .csv or .json", ctx, param)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the formats that begin so."""
-        return [click.shell_completion.CompletionItem(kind) for kind in FORMATS if kind.startswith(incomplete)]
+        return [CompletionItem(kind) for kind in FORMATS if kind.startswith(incomplete)]
 
 
 def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -193,6 +193,16 @@ def _field(value: Any) -> Any:
             return json.dumps(_strict(value), allow_nan=False)
         case _:
             return value
+
+
+def spent(seconds: Any) -> str:
+    """Return a time span as people read it, short ones with a fraction.
+
+    Example:
+        >>> spent(0.01234), spent(7.31), spent(101.0)
+        ('0.012s', '7.3s', '1m41s')
+    """
+    return f"{seconds:.2g}s" if seconds < _BRIEF_S else duration(seconds)
 
 
 def plain_lines(records: Iterable[Record], columns: Sequence[Column]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import operator
 import re
@@ -61,7 +62,7 @@ def _text(value: Any) -> str:
 
 
 @final
-class ConditionType(click.ParamType):
+class ConditionType(click.ParamType[Condition]):
     """``"<column> <operator> <value>"``."""
 
     name = "condition"
@@ -70,7 +71,7 @@ class ConditionType(click.ParamType):
         """Return the condition."""
         found = _CONDITION.fullmatch(value)
         if found is None:
-            self.fail(f"{value!r} is no condition; write \"<column> <operator> <value>\" with one of == != < <= > >=", param, ctx)
+            self.fail(f'{value!r} is no condition; write "<column> <operator> <value>" with one of == != < <= > >=', param, ctx)
         return Condition(found["column"], found["operator"], found["value"])
 
 
@@ -120,7 +121,8 @@ class Selection:
 
 
 def _sorted(records: Iterable[Record], name: str, *, is_descending: bool) -> list[Record]:
-    known, unknown = [], []
+    known: list[Record] = []
+    unknown: list[Record] = []
     for record in records:
         value = record.get(name)
         is_unknown = value is None or (isinstance(value, float) and math.isnan(value))
@@ -145,7 +147,14 @@ def resolved(name: str, names: Sequence[str]) -> str:
 
 
 def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say which lines and columns are wanted."""
+    """Give a command the options that say which lines and columns are wanted, and the argument `chosen`, a `Selection`."""
+
+    @functools.wraps(function)
+    def with_selection(
+        *, conditions: Sequence[Condition], sort: Sequence[str], desc: bool, columns: Sequence[str], limit: int | None, **rest: Any
+    ) -> Any:
+        return function(chosen=Selection(conditions, _listed(sort), desc, _listed(columns), limit), **rest)
+
     options = [
         click.option("--filter", "conditions", type=ConditionType(), multiple=True, metavar="CONDITION",
                      help='Lines to keep, as "<column> <op> <value>" with == != < <= > >=; repeat it for several.'),
@@ -154,14 +163,10 @@ def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--columns", multiple=True, metavar="COLUMNS", help='Columns to show; "all" for every one.'),
         click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most so many lines."),
     ]  # fmt: skip
+    wrapped: Callable[..., Any] = with_selection
     for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def selection(conditions: Sequence[Condition], sort: Sequence[str], columns: Sequence[str], limit: int | None, *, desc: bool) -> Selection:
-    """Return what the options say."""
-    return Selection(conditions, _listed(sort), desc, _listed(columns), limit)
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def _listed(given: Sequence[str]) -> list[str]:

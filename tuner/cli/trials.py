@@ -15,13 +15,14 @@ from tuner.analysis.result_grid import SCOPES, ResultGrid
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import Trial
 from tuner.errors import CheckpointError
-from tuner.loggers.formatting import duration, printable, show as shown
+from tuner.loggers.formatting import printable
+from tuner.loggers.formatting import show as shown
 
 from .app import FOUND, OK
 from .arguments import ExperimentType, TrialType, find_trial, foreign_argument
-from .grids import best_key, differing, objective_of, objective_options, open_grid, state_of, trial_records, usual_columns
-from .output import Column, Output, Record, output_option
-from .selection import Condition, Selection, selection, selection_options
+from .grids import Objective, best_key, differing, objective_of, objective_options, open_grid, state_of, trial_records, usual_columns
+from .output import Column, Output, Record, output_option, spent
+from .selection import Selection, selection_options
 
 _MAX_TEXT: Final = 200
 
@@ -33,8 +34,7 @@ _MAX_TEXT: Final = 200
 @click.option("--rows", is_flag=True, help="With TRIAL: its results, a line each.")
 @objective_options
 @output_option
-def show(experiment: Path, trial: str | None, conditions: Sequence[Condition], sort: Sequence[str], columns: Sequence[str],
-         limit: int | None, output: Output, metric: str | None, mode: str | None, *, desc: bool, rows: bool) -> int:  # fmt: skip
+def show(experiment: Path, trial: str | None, chosen: Selection, output: Output, objective: Objective, *, rows: bool) -> int:
     """Show the trials of an experiment, or all about one of them.
 
     Columns are the metrics (a/b for nested ones), hyperparameters as config/NAME or NAME alone, state, training_iteration, time_total_s,
@@ -47,8 +47,7 @@ def show(experiment: Path, trial: str | None, conditions: Sequence[Condition], s
       tuner show digits --filter "state == failed" --columns trial_id,error
       tuner show digits 17 --rows -f csv
     """
-    grid = open_grid(experiment, metric, mode)
-    chosen = selection(conditions, sort, columns, limit, desc=desc)
+    grid = open_grid(experiment, objective)
     if trial is None:
         if rows:
             raise click.UsageError("--rows needs TRIAL")
@@ -71,7 +70,7 @@ def _show_rows(grid: ResultGrid, index: int, chosen: Selection, output: Output) 
     records = [flat_metrics(row) for row in grid[index].rows.of(grid[index].trial_id)]
     names = dict.fromkeys(name for record in records for name in record)
     usual = [Column(TRAINING_ITERATION, "iter"), *(Column(name) for name in names if name not in AUTO_FILLED)]
-    return _show_lines(records, [*usual, Column(TIME_TOTAL_S, "time", duration)], chosen, output)
+    return _show_lines(records, [*usual, Column(TIME_TOTAL_S, "time", spent)], chosen, output)
 
 
 def _show_lines(records: Sequence[Record], usual: Sequence[Column], chosen: Selection, output: Output) -> int:
@@ -129,7 +128,7 @@ def _text(value: Any) -> str:
               "default), the last, or a mean.")  # fmt: skip
 @objective_options
 @output_option
-def best(experiment: Path, top: int | None, scope: str, metric: str | None, mode: str | None, output: Output) -> int:
+def best(experiment: Path, top: int | None, scope: str, objective: Objective, output: Output) -> int:
     """Show the best trials and their configurations.
 
     Trials that failed, or still run, are compared by what they have reported. Ends with 1 where no trial has a finite value. As JSON
@@ -141,7 +140,7 @@ def best(experiment: Path, top: int | None, scope: str, metric: str | None, mode
       tuner best digits --top 5
       tuner best digits -f json | jq .config
     """
-    grid = open_grid(experiment, metric, mode)
+    grid = open_grid(experiment, objective)
     name, _ = _objective(grid)
     records = [_best_record(grid, index, value, name) for index, value in _ranked(grid, scope)[: top or 1]]
     if not records:
@@ -158,12 +157,12 @@ def best(experiment: Path, top: int | None, scope: str, metric: str | None, mode
     else:
         columns = [Column("trial_id", "trial"), Column("state"), Column(TRAINING_ITERATION, "iter"), Column(name)]
         columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(flat)]
-        output.write(flat, [*columns, Column(TIME_TOTAL_S, "time", duration, rank=2)])
+        output.write(flat, [*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)])
     return OK
 
 
 def _fact_text(key: str) -> Any:
-    return duration if key == TIME_TOTAL_S else _text
+    return spent if key == TIME_TOTAL_S else _text
 
 
 def _objective(grid: ResultGrid) -> tuple[str, Any]:
@@ -212,7 +211,7 @@ def _best_record(grid: ResultGrid, index: int, value: float, metric: str) -> dic
 @click.argument("experiments", type=ExperimentType(allow_foreign=True), metavar="EXP EXP...", nargs=-1, required=True)
 @objective_options
 @output_option
-def compare(experiments: tuple[Path, ...], metric: str | None, mode: str | None, output: Output) -> int:
+def compare(experiments: tuple[Path, ...], objective: Objective, output: Output) -> int:
     """Compare experiments by their best trials, and by what was declared.
 
     The first column of values is the best that any trial ever reported; iterations and time are those of all trials together. Below
@@ -222,13 +221,13 @@ def compare(experiments: tuple[Path, ...], metric: str | None, mode: str | None,
     Example:
       tuner compare asha random --metric val/loss --mode min
     """
-    grids = [open_grid(path, metric, mode) for path in experiments]
+    grids = [open_grid(path, objective) for path in experiments]
     records = [_compared(grid) for grid in grids]
     best_configs = differing([record for record in records if record["best"] is not None])
     columns = [
         Column("experiment", text=lambda text: printable(str(text))), Column("best"), Column("metric", rank=1),
         Column("best_trial", "trial", rank=1), Column("num_trials", "trials"), Column("num_failed", "failed", rank=3),
-        Column("num_iterations", "iterations", rank=1), Column("time_total_s", "training", duration, rank=2),
+        Column("num_iterations", "iterations", rank=1), Column("time_total_s", "training", spent, rank=2),
         *(Column(name, name.removeprefix("config/"), rank=2) for name in best_configs),
     ]  # fmt: skip
     output.write(records, columns)
