@@ -60,7 +60,7 @@ COMMANDS: Final = {
     "dash": Entry(_SEARCH, "dashboard", "dash", "Show an experiment in Optuna's dashboard."),
     "resume": Entry(_KEEP, "keeping", "resume", "Print the line of Python that continues an experiment."),
     "doctor": Entry(_KEEP, "keeping", "doctor", "Check that an experiment is whole, and say what to do."),
-    "prune": Entry(_KEEP, "keeping", "prune", "Delete superseded checkpoints and leftovers."),
+    "prune": Entry(_KEEP, "keeping", "prune", "Show what takes room on the disk, and delete what is superseded."),
 }
 """All subcommands, in the order of the help."""
 
@@ -105,9 +105,12 @@ class App(click.Group):
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run what the arguments say and end the process; see the constants of this module for the exit codes."""
         extra["standalone_mode"] = False
-        warnings.showwarning = _tell_warning
         try:
-            code = super().main(args, prog_name or "tuner", *rest, **extra)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("always", RuntimeWarning)
+                warnings.showwarning = _tell_warning
+                code = super().main(args, prog_name or "tuner", *rest, **extra)
             sys.stdout.flush()
         except BrokenPipeError:
             _silence()
@@ -149,7 +152,7 @@ def _silence() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@click.command(cls=App, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command("tuner", cls=App, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tuner")
 def main() -> None:
     """Look at experiments of tuner, and look after them.

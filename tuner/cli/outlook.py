@@ -117,9 +117,10 @@ def what_if(experiment: Path, scheduler: str, arguments: Sequence[str], slots: i
     """
     from schedulers import create_scheduler  # noqa: PLC0415  (costs as much as the rest of the help)
 
+    given = _parsed(arguments)
     outcome_of = importlib.import_module("tuner.what_if").what_if
     try:
-        outcome = outcome_of(experiment, create_scheduler(scheduler, **_parsed(arguments)), slots=slots)
+        outcome = outcome_of(experiment, create_scheduler(scheduler, **given), slots=slots)
     except (TypeError, ValueError) as refusal:
         raise click.UsageError(str(refusal)) from refusal
     if output.kind == "table":

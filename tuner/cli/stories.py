@@ -76,7 +76,9 @@ def tail(experiment: Path, trial: str, num_lines: int, kinds: Sequence[str], *, 
         if not is_driven:
             break
         time.sleep(_POLL_S)
-    return OK if follow or shown.has_shown else FOUND
+    if not shown.has_shown:
+        click.echo(f"tuner tail: {directory.name} has printed nothing", err=True)
+    return OK if shown.has_shown or follow else FOUND
 
 
 class _Tail:
@@ -137,5 +139,5 @@ class _Shown:
         if self._last != file.path and (self._last is not None or file.path.name != layout.STDOUT):
             click.echo(f"==> {file.path.name} <==")
         self._last = file.path
-        click.echo(data, nl=not data.endswith(b"\n"))
+        click.echo(data, nl=False)
         sys.stdout.flush()
