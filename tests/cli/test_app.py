@@ -29,18 +29,22 @@ def test_each_command_has_help_that_begins_with_what_the_list_says_of_it(name, c
     assert command.help.split()[0] == COMMANDS[name].help.split()[0]
 
 
+def modules_loaded_by(*arguments):
+    """Run the command in a fresh interpreter and return what it has imported."""
+    script = "import sys\ntry:\n    from tuner.cli import main; main(sys.argv[1:])\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  (our own interpreter)
+    return set(done.stderr.split())
+
+
 def test_the_help_imports_nothing_that_it_does_not_need():
-    script = "import sys\ntry:\n    from tuner.cli import main; main(['--help'])\nfinally:\n    print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603  (our own)
-    loaded = set(done.stderr.split())
+    loaded = modules_loaded_by("--help")
     assert "tuner.cli.app" in loaded
     assert loaded.isdisjoint({"numpy", "pandas", "rich", "optuna", "torch", "tuner.storage", "tuner.core", "schedulers", "searchers"})
 
 
 def test_looking_at_experiments_imports_neither_pandas_nor_a_search_library(plain):
-    script = f"import sys\ntry:\n    from tuner.cli import main; main(['show', {str(plain)!r}])\nfinally:\n    print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603  (our own)
-    assert set(done.stderr.split()).isdisjoint({"pandas", "optuna", "torch", "plotly", "tensorboardX"})
+    assert modules_loaded_by("show", plain).isdisjoint({"pandas", "optuna", "torch", "plotly", "tensorboardX"})
 
 
 def test_the_version_is_told(call):

@@ -18,7 +18,7 @@ def test_experiments_are_listed_with_their_best_trial(call, plain, odd):
     assert list(found) == ["odd", "plain"]
     assert found["plain"] | {"elapsed_s": 0, "age_s": 0, "created": ""} == {
         "name": "plain", "state": "finished", "trials": "3/3", "best": 0.25, "metric": "min loss", "best_trial": "t00001", "running": 0,
-        "failed": None, "elapsed_s": 0, "age_s": 0, "created": "", "path": str(plain), 
+        "failed": None, "elapsed_s": 0, "age_s": 0, "created": "", "path": str(plain),
     }  # fmt: skip
     assert found["odd"]["failed"] == 1
     assert found["plain"]["age_s"] >= 0

@@ -26,6 +26,8 @@ UNREADABLE: Final = 3
 """An experiment cannot be read or changed: it is damaged, in use, or the disk refuses."""
 INTERRUPTED: Final = 130
 """Ctrl-C, as shells expect it."""
+BROKEN_PIPE: Final = 141
+"""Whoever read the output has seen enough; what shells tell of a program that such a reader has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,16 @@ class App(click.Group):
         names = [CompletionItem(name, help=entry.help) for name, entry in COMMANDS.items() if name.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; a reader who has seen enough ends it without a word."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _silence()
+            return BROKEN_PIPE
+        return code
+
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run what the arguments say and end the process; see the constants of this module for the exit codes."""
         extra["standalone_mode"] = False
@@ -111,10 +123,6 @@ class App(click.Group):
                 warnings.simplefilter("always", RuntimeWarning)
                 warnings.showwarning = _tell_warning
                 code = super().main(args, prog_name or "tuner", *rest, **extra)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            _silence()
-            code = OK
         except click.exceptions.NoArgsIsHelpError as asked:
             asked.show()
             code = asked.exit_code
