@@ -24,7 +24,7 @@ BLOCKS = [(page, text) for page in GUIDES for text in BLOCK.findall((ROOT / page
 IMPORTS = sorted(set(re.findall(r"`((?:from|import) (?:tuner|schedulers|searchers)\b[^`]*)`", README)))
 LINKS = [
     (page, link)
-    for page in (*GUIDES, "docs/quality.md", "docs/reliability.md")
+    for page in (*GUIDES, "docs/cli.md", "docs/quality.md", "docs/reliability.md")
     for link in re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8"))
 ]
 EXAMPLES = {

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 
-from tuner.cli import main
+from tuner.cli import app, main
 from tuner.cli.app import COMMANDS
 from tuner.version import __version__
 
@@ -111,3 +112,19 @@ def test_the_shell_completes_commands_experiments_trials_options_and_formats(cal
     monkeypatch.setenv("COMP_WORDS", " ".join(["tuner", *typed]))
     monkeypatch.setenv("COMP_CWORD", str(len(typed)))
     assert f"plain,{expected}" in call().stdout.split()
+
+
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_guide_has_a_section_for_each_command_with_all_its_options(name):
+    (section,) = [part for part in GUIDE.split("\n## ") if part.startswith(f"`tuner {name}`\n")]
+    command = main.get_command(click.Context(main), name)
+    options = [option.opts[0] if len(option.opts) == 1 else option.opts[1] for option in command.params if isinstance(option, click.Option)]
+    assert [option for option in options if f"`{option}" not in section and f" {option} " not in section] == []
+
+
+def test_the_guide_has_every_exit_code():
+    codes = {"OK", "FOUND", "USAGE", "UNREADABLE", "INTERRUPTED", "BROKEN_PIPE"}
+    assert [code for code in codes if f"\n| {getattr(app, code)} | " not in GUIDE] == []

@@ -175,6 +175,8 @@ def _name_of(value: float) -> str:
 
 def as_csv(records: Sequence[Record]) -> str:
     """Return records as CSV: every key a column, in the order of appearance; what a record lacks is empty, a list or mapping is JSON."""
+    if not records:
+        return ""
     keys = list(dict.fromkeys(key for record in records for key in record))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 from . import layout
-from .lock import Lock, Owner, read_owner
+from .lock import Owner, read_owner
 
 
 def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
     """Return who drives the experiment now, None for nobody.
 
-    What a driver has written down about itself tells nearly always. Only where it is of another machine, or of this one before it was
-    started again, the lock is tried, for a moment.
+    What a driver has written down about itself is not enough: it may have died with its machine, or the directory may be a copy. Where
+    it is not surely gone the lock is tried, which a driver that holds it does not notice.
 
     Args:
         experiment: Its directory, which is not changed.
     """
     owner = read_owner(experiment)
-    if owner is None or owner.is_gone:
-        return None
-    return owner if owner.is_here or _is_locked(Path(experiment)) else None
+    return owner if owner is not None and not owner.is_gone and _is_locked(Path(experiment) / layout.LOCK) else None
 
 
-def _is_locked(experiment: Path) -> bool:
-    lock = Lock(experiment / layout.LOCK)
+def _is_locked(path: Path) -> bool:
     try:
-        return not lock.acquire(is_shared=True, is_blocking=False)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return True  # who cannot tell had better believe what is written there
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
     finally:
-        lock.release()
+        os.close(descriptor)
+    return False

@@ -145,14 +145,10 @@ class Owner:
     ticks: int | None = None
 
     @property
-    def is_here(self) -> bool:
-        """Whether the process is one of this machine since it was last started."""
-        return (self.host, self.boot_id) == (socket.gethostname(), _boot_id())
-
-    @property
     def is_gone(self) -> bool:
         """Whether the process has surely ended: it was one of this machine and is not there any more."""
-        return self.is_here and self.ticks is not None and stealing.start_ticks(self.pid) != self.ticks
+        is_here = (self.host, self.boot_id) == (socket.gethostname(), _boot_id())
+        return is_here and self.ticks is not None and stealing.start_ticks(self.pid) != self.ticks
 
     def __str__(self) -> str:
         """Return process, machine and time in one phrase."""
@@ -224,7 +220,7 @@ class ExperimentLock:
             raise ExperimentLocked(f"{held}; wait for it, end it, or choose another name")
         if owner is None or owner.ticks is None or not owner.boot_id:
             raise ExperimentLocked(f"{held}, of which too little is known to kill it; end it yourself")
-        if not owner.is_here:
+        if (owner.host, owner.boot_id) != (socket.gethostname(), _boot_id()):
             raise ExperimentLocked(f"{held}, on another machine; end it there")
         if owner.pid == os.getpid():
             raise ExperimentLocked(f"{held}, which is this process; let it come to its end")
