@@ -121,7 +121,7 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(enco
 def test_the_guide_has_a_section_for_each_command_with_all_its_options(name):
     (section,) = [part for part in GUIDE.split("\n## ") if part.startswith(f"`tuner {name}`\n")]
     command = main.get_command(click.Context(main), name)
-    options = [option.opts[0] if len(option.opts) == 1 else option.opts[1] for option in command.params if isinstance(option, click.Option)]
+    options = [next(text for text in option.opts if text.startswith("--")) for option in command.params if isinstance(option, click.Option)]
     assert [option for option in options if f"`{option}" not in section and f" {option} " not in section] == []
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from tuner.analysis.result import is_over
 from tuner.analysis.stored import StoredExperiment, read_stored
-from tuner.core.trial import CheckpointRecord, Status, Trial
+from tuner.core.trial import CheckpointRecord, Trial
 from tuner.directory import read_record
 from tuner.errors import CheckpointError, StorageError
 from tuner.restoration import recorded_line
@@ -29,7 +29,7 @@ from tuner.storage.salvage import ASIDE_PREFIX
 from tuner.storage.segments import journal_directory, segments_in
 
 from .standing import State, state_of
-from .usage import Keep, usage_of
+from .usage import Keep, needed, usage_of
 
 _LITTLE_BYTES: Final = 256 << 20
 
@@ -186,14 +186,12 @@ def _checkpoints(stored: StoredExperiment, *, is_deep: bool) -> Iterator[Finding
 
 def _damaged(trial: Trial, record: CheckpointRecord, damage: str) -> Finding:
     what = f"{trial.trial_id}/{record.directory}: {damage}"
-    may_go_on = not is_over(trial) or trial.status is Status.ERROR
-    if not may_go_on or trial.source is not record:
+    if record.index not in needed(trial):
         return Finding("checkpoints", Level.WARNING, what, "restore it from a backup if you want it; nothing goes on from it")
     earlier = [other for other in trial.checkpoints if other.index < record.index]
     then = f"from {earlier[-1].directory}, of iteration {earlier[-1].iteration}" if earlier else "from the beginning"
-    return Finding(
-        "checkpoints", Level.ERROR, what, f"restore it from a backup, or let the trial go on {then}, as a restore does by itself"
-    )
+    who = "the trial that is to go on from it" if record.index in trial.leased else "the trial"
+    return Finding("checkpoints", Level.ERROR, what, f"restore it from a backup, or let {who} go on {then}, as a restore does by itself")
 
 
 def _leftovers(stored: StoredExperiment) -> Iterator[Finding]:
