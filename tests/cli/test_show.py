@@ -123,6 +123,8 @@ def test_one_that_has_lost_its_journal_is_shown_from_its_trials_files(call, plai
     lines = call("show", plain, "--columns", "trial_id,loss").stdout.splitlines()
     assert [line.split() for line in lines[1:]] == [["t00000", "0.875"], ["t00001", "0.5"], ["t00002", "3.125"]]
     assert "give --metric and --mode" in call("best", plain, code=2).stderr
+    assert "whether 'loss' is minimised; give --mode" in call("best", plain, "--metric", "loss", code=2).stderr
+    assert "has no journal of ours; tuner show," in call("explain", plain, "0", code=2).stderr
     assert json.loads(call("best", plain, "--metric", "loss", "--mode", "min", "-f", "json").stdout)["trial_id"] == "t00001"
 
 
@@ -134,3 +136,18 @@ def test_a_damaged_journal_is_said_and_the_trials_files_are_shown(call, plain):
     assert "read are the files of its trials instead" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert len(done.stdout.splitlines()) == 4
+
+
+def test_ray_tunes_trials_are_named_by_their_ids_or_numbers(call, storage):
+    for number in range(3):
+        folder = storage / "rays" / f"f_c0bc6_0000{number}_{number}_lr=1_2026-11-21_21-58-58"
+        folder.mkdir(parents=True)
+        row = {"loss": 1 / (number + 1), "training_iteration": 1, "trial_id": f"c0bc6_0000{number}", "config": {"lr": 1}}
+        (folder / "result.json").write_text(json.dumps(row) + "\n")
+        (folder / "params.json").write_text(json.dumps({"lr": 1}))
+        (folder / "stdout").write_text(f"trial {number}\n")
+    (storage / "rays" / "experiment_state-2026-11-21_21-58-58.json").write_text(json.dumps({"trial_data": []}))
+    assert len(call("show", "rays").stdout.splitlines()) == 4
+    assert json.loads(call("show", "rays", "2", "-f", "json").stdout)["trial_id"] == "c0bc6_00002"
+    assert call("tail", "rays", "c0bc6_00001").stdout == "trial 1\n"
+    assert json.loads(call("best", "rays", "--metric", "loss", "--mode", "min", "-f", "json").stdout)["trial_id"] == "c0bc6_00002"

@@ -22,6 +22,11 @@ def default_storage() -> Path:
     return Path(layout.DEFAULT_STORAGE_PATH).expanduser()
 
 
+def is_foreign(path: Path) -> bool:
+    """Return whether a directory holds an experiment of Ray Tune's, or one of which only the trials' files are left."""
+    return not is_experiment(path) and (any(path.glob(_FOREIGN)) or any(path.glob(f"*/{layout.RESULTS}")))
+
+
 @final
 class ExperimentType(click.ParamType[Path]):
     """The directory of an experiment, or its name under the default storage path.
@@ -42,14 +47,14 @@ class ExperimentType(click.ParamType[Path]):
             if self._is_one(candidate):
                 return candidate.absolute()
         what = f"there is no experiment {str(given)!r}, here or in {default_storage()}; tuner ls shows those there are"
-        if given.is_dir():
+        if is_foreign(given):
+            what = f"{str(given)!r} has no journal of ours; tuner show, best, compare, tail, report, export and dash read it all the same"
+        elif given.is_dir():
             what = f"{str(given)!r} holds no experiment; tuner ls {given} shows those below it"
         raise click.BadParameter(what, ctx, param)
 
     def _is_one(self, path: Path) -> bool:
-        if is_experiment(path):
-            return True
-        return self._allow_foreign and path.is_dir() and (any(path.glob(_FOREIGN)) or any(path.glob(f"*/{layout.RESULTS}")))
+        return is_experiment(path) or (self._allow_foreign and is_foreign(path))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names under the default storage path that begin so, and let the shell add directories."""
@@ -96,11 +101,13 @@ def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
         click.UsageError: If none or several are meant.
     """
     ids = list(trial_ids)
-    number = f"t{int(text):05d}" if text.isdecimal() else text
-    for candidate in (text, number):
+    number = int(text) if text.isdecimal() else -1
+    for candidate in (text, f"t{number:05d}"):
         if candidate in ids:
             return candidate
     meant = [trial_id for trial_id in ids if trial_id.startswith(text)]
+    if not meant and 0 <= number < len(ids) and not ids[number].startswith("t"):
+        meant = [ids[number]]  # Ray Tune's ids are no numbers
     if len(meant) == 1:
         return meant[0]
     what = f"{text!r} is the beginning of {len(meant)} trials" if meant else f"there is no trial {text!r} in {experiment.name}"

@@ -84,6 +84,8 @@ class Output:
                 self._put(as_json([{key: record.get(key) for key in keys} for record in records]))
             case "csv":
                 self._put(as_csv(records))
+            case _ if not records:
+                pass
             case _ if self.path is None and sys.stdout.isatty():
                 _draw(records, columns)
             case _:

@@ -19,7 +19,8 @@ from tuner.storage.driving import driver_of
 from tuner.storage.recovery import read
 
 from .app import FOUND, OK
-from .arguments import experiment_argument, find_trial, foreign_argument, trial_argument, trial_folders
+from .arguments import experiment_argument, find_trial, foreign_argument, is_foreign, trial_argument, trial_folders
+from .grids import open_grid
 
 _POLL_S: Final = 0.2
 _CHUNK_BYTES: Final = 1 << 16
@@ -64,7 +65,7 @@ def tail(experiment: Path, trial: str, num_lines: int, kinds: Sequence[str], *, 
       tuner tail digits 3
       tuner tail digits 3 -f --file stderr
     """
-    directory = experiment / find_trial(trial, trial_folders(experiment), experiment)
+    directory = _directory_of(experiment, trial)
     files = [_Tail(directory / _FILES[kind]) for kind in kinds or ("stdout", "stderr")]
     shown = _Shown()
     for file in files:
@@ -79,6 +80,13 @@ def tail(experiment: Path, trial: str, num_lines: int, kinds: Sequence[str], *, 
     if not shown.has_shown:
         click.echo(f"tuner tail: {directory.name} has printed nothing", err=True)
     return OK if shown.has_shown or follow else FOUND
+
+
+def _directory_of(experiment: Path, trial: str) -> Path:
+    if not is_foreign(experiment):
+        return experiment / find_trial(trial, trial_folders(experiment), experiment)
+    folders = {one.trial_id: one.local_path for one in open_grid(experiment).trials}
+    return Path(folders[find_trial(trial, folders, experiment)])
 
 
 class _Tail:

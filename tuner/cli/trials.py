@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from tuner.analysis.frames import flat_config, flat_metrics
-from tuner.analysis.ranking import is_number, rank
+from tuner.analysis.ranking import Mode, is_number, rank
 from tuner.analysis.result_grid import SCOPES, ResultGrid
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import Trial
@@ -165,11 +165,12 @@ def _fact_text(key: str) -> Any:
     return spent if key == TIME_TOTAL_S else _text
 
 
-def _objective(grid: ResultGrid) -> tuple[str, Any]:
-    try:
-        return grid.objective()
-    except ValueError as cause:
-        raise click.UsageError(f"{grid.experiment_path} does not say what is optimised ({cause}); give --metric and --mode") from cause
+def _objective(grid: ResultGrid) -> tuple[str, Mode]:
+    metric, mode = objective_of(grid)
+    if metric is None or mode is None:
+        lacking = "what is optimised; give --metric and --mode" if metric is None else f"whether {metric!r} is minimised; give --mode"
+        raise click.UsageError(f"{grid.experiment_path} does not say {lacking}")
+    return metric, mode
 
 
 def _ranked(grid: ResultGrid, scope: str) -> list[tuple[int, float]]:
@@ -191,7 +192,7 @@ def _value(trial: Trial, metric: str, scope: str, mode: str) -> float | None:
 def _best_record(grid: ResultGrid, index: int, value: float, metric: str) -> dict[str, Any]:
     trial, result = grid.trials[index], grid[index]
     try:
-        name, mode = grid.objective()
+        name, mode = _objective(grid)
         checkpoint = dataclasses.replace(result, metric=name, mode=mode).best_checkpoint
     except CheckpointError:
         checkpoint = result.checkpoint
