@@ -30,6 +30,13 @@ def test_lines_are_filtered_sorted_and_limited_and_columns_chosen(call, plain):
     assert len(call("show", "plain", *arguments, "--limit", "1").stdout.splitlines()) == 2
 
 
+def test_columns_that_are_named_are_all_that_programs_get(call, plain):
+    assert json.loads(call("show", "plain", "--columns", "trial_id,lr", "--limit", "1", "-f", "json").stdout) == [
+        {"trial_id": "t00000", "config/lr": 0.5}
+    ]
+    assert call("show", "plain", "1", "--rows", "--columns", "loss", "--limit", "2", "-f", "csv").stdout == "loss\n0.5\n0.25\n"
+
+
 def test_nothing_that_meets_the_conditions_ends_with_1(call, plain):
     call("show", "plain", "--filter", "loss < 0", code=1)
 

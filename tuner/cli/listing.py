@@ -64,7 +64,7 @@ def list_experiments(path: Path | None, chosen: Selection, output: Output) -> in
     records = [_record(standing_of(found), root) for found in experiments_under(root)]
     if not records:
         click.echo(f"tuner ls: there are no experiments in {root}", err=True)
-    output.write(chosen.of(records), chosen.columns_among(_COLUMNS, records))
+    chosen.write(records, _COLUMNS, output)
     return OK if records else FOUND
 
 

@@ -76,7 +76,7 @@ def _write_parquet(grid: ResultGrid, path: Path | None, *, is_long: bool) -> Non
     try:
         frame.to_parquet(path)
     except ImportError as cause:
-        raise ImportError("Parquet needs pyarrow; pip install pyarrow") from cause
+        raise ImportError('Parquet needs pyarrow; pip install "tuner-hpo[parquet]"') from cause
 
 
 @click.command()

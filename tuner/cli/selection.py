@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 import click
 
-from .output import Column, Record
+from .output import Column, Output, Record
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
@@ -105,6 +105,23 @@ class Selection:
         for name in reversed([resolved(name, names) for name in self.sort]):
             chosen = _sorted(chosen, name, is_descending=self.is_descending)
         return chosen[: self.limit]
+
+    def write(self, records: Sequence[Record], usual: Sequence[Column], output: Output) -> int:
+        """Write what is wanted of a table, and return how many lines that are.
+
+        Args:
+            records: All its lines.
+            usual: What of them people are shown where nobody names columns; programs get all then.
+            output: Where it goes.
+
+        Raises:
+            click.UsageError: If there is no such column.
+        """
+        lines, columns = self.of(records), self.columns_among(usual, records)
+        if self.columns:
+            lines = [{column.key: line.get(column.key) for column in columns} for line in lines]
+        output.write(lines, columns)
+        return len(lines)
 
     def columns_among(self, usual: Sequence[Column], records: Sequence[Record]) -> list[Column]:
         """Return the columns to show: those that are wanted, else those of the usual ones that have a value.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,6 @@ from tuner.analysis.frames import flat_config, flat_metrics
 from tuner.analysis.ranking import Mode, is_number, rank
 from tuner.analysis.result_grid import SCOPES, ResultGrid
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
-from tuner.core.trial import Trial
 from tuner.errors import CheckpointError
 from tuner.loggers.formatting import printable
 from tuner.loggers.formatting import show as shown
@@ -25,6 +25,7 @@ from .output import Column, Output, Record, output_option, spent
 from .selection import Selection, selection_options
 
 _MAX_TEXT: Final = 200
+_MAX_LISTED: Final = 10
 
 
 @click.command()
@@ -48,35 +49,26 @@ def show(experiment: Path, trial: str | None, chosen: Selection, output: Output,
       tuner show digits 17 --rows -f csv
     """
     grid = open_grid(experiment, objective)
+    if trial is None and rows:
+        raise click.UsageError("--rows needs TRIAL")
     if trial is None:
-        if rows:
-            raise click.UsageError("--rows needs TRIAL")
-        return _show_table(trial_records(grid), objective_of(grid)[0], chosen, output)
+        records = trial_records(grid)
+        usual = usual_columns(chosen.of(records) or records, objective_of(grid)[0])
+        return OK if chosen.write(records, usual, output) else FOUND
     index = _index_of(grid, trial)
     if rows:
-        return _show_rows(grid, index, chosen, output)
+        return OK if chosen.write(*_rows(grid, index), output) else FOUND
     facts = _facts(grid, index)
     output.write_facts(facts, [Column(name, text=_text) for name in facts])
     return OK
 
 
-def _show_table(records: Sequence[Record], metric: str | None, chosen: Selection, output: Output) -> int:
-    lines = chosen.of(records)
-    output.write(lines, chosen.columns_among(usual_columns(lines or records, metric), records))
-    return OK if lines else FOUND
-
-
-def _show_rows(grid: ResultGrid, index: int, chosen: Selection, output: Output) -> int:
-    records = [flat_metrics(row) for row in grid[index].rows.of(grid[index].trial_id)]
+def _rows(grid: ResultGrid, index: int) -> tuple[list[Record], list[Column]]:
+    """Return a trial's results, and which of their columns people are shown."""
+    records: list[Record] = [flat_metrics(row) for row in grid[index].rows.of(grid[index].trial_id)]
     names = dict.fromkeys(name for record in records for name in record)
     usual = [Column(TRAINING_ITERATION, "iter"), *(Column(name) for name in names if name not in AUTO_FILLED)]
-    return _show_lines(records, [*usual, Column(TIME_TOTAL_S, "time", spent)], chosen, output)
-
-
-def _show_lines(records: Sequence[Record], usual: Sequence[Column], chosen: Selection, output: Output) -> int:
-    lines = chosen.of(records)
-    output.write(lines, chosen.columns_among(usual, records))
-    return OK if lines else FOUND
+    return records, [*usual, Column(TIME_TOTAL_S, "time", spent)]
 
 
 def _index_of(grid: ResultGrid, text: str) -> int:
@@ -141,28 +133,23 @@ def best(experiment: Path, top: int | None, scope: str, objective: Objective, ou
       tuner best digits -f json | jq .config
     """
     grid = open_grid(experiment, objective)
-    name, _ = _objective(grid)
-    records = [_best_record(grid, index, value, name) for index, value in _ranked(grid, scope)[: top or 1]]
-    if not records:
-        click.echo(f"tuner best: no trial of {experiment.name} has a finite value of {name!r} yet", err=True)
+    metric, mode = _objective(grid)
+    leaders = _ranked(grid, metric, mode, scope)[: top or 1]
+    if not leaders:
+        click.echo(f"tuner best: no trial of {experiment.name} has a finite value of {metric!r} yet", err=True)
         return FOUND
     if output.kind == "json":
+        records = [_best_record(grid, index, value, {"config": grid.trials[index].config}) for index, value in leaders]
         output.write_facts(records[0], ()) if top is None else output.write(records, ())
         return OK
-    flat = [{**{key: item for key, item in record.items() if key != "config"}, **flat_config(record["config"])} for record in records]
-    ends = (TIME_TOTAL_S, "checkpoint", "path")
-    flat = [{**{key: item for key, item in record.items() if key not in ends}, **{key: record[key] for key in ends}} for record in flat]
+    flat = [_best_record(grid, index, value, flat_config(grid.trials[index].config)) for index, value in leaders]
     if top is None:
-        output.write_facts(flat[0], [Column(key, text=_fact_text(key)) for key in flat[0]])
+        output.write_facts(flat[0], [Column(key, text=spent if key == TIME_TOTAL_S else _text) for key in flat[0]])
     else:
-        columns = [Column("trial_id", "trial"), Column("state"), Column(TRAINING_ITERATION, "iter"), Column(name)]
+        columns = [Column("trial_id", "trial"), Column("state"), Column(TRAINING_ITERATION, "iter"), Column(metric)]
         columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(flat)]
         output.write(flat, [*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)])
     return OK
-
-
-def _fact_text(key: str) -> Any:
-    return spent if key == TIME_TOTAL_S else _text
 
 
 def _objective(grid: ResultGrid) -> tuple[str, Mode]:
@@ -173,27 +160,21 @@ def _objective(grid: ResultGrid) -> tuple[str, Mode]:
     return metric, mode
 
 
-def _ranked(grid: ResultGrid, scope: str) -> list[tuple[int, float]]:
+def _ranked(grid: ResultGrid, metric: str, mode: Mode, scope: str) -> list[tuple[int, float]]:
     """Return index and value of each trial that has a finite one, best first; of equal ones the one created first is first."""
-    metric, mode = _objective(grid)
-    values = [(index, _value(trial, metric, scope, mode)) for index, trial in enumerate(grid.trials)]
-    finite = [(index, value) for index, value in values if value is not None and abs(value) < float("inf")]
-    if not finite and not any(metric in trial.summary for trial in grid.trials):
-        known = sorted({name for trial in grid.trials for name in trial.summary if name not in AUTO_FILLED})
-        if known:
-            raise click.UsageError(f"no trial has reported {metric!r}; reported were {', '.join(known[:10])}")
+    reported = {index: trial.summary[metric].by_scope(scope, mode) for index, trial in enumerate(grid.trials) if metric in trial.summary}
+    known = sorted({name for trial in grid.trials for name in trial.summary if name not in AUTO_FILLED})
+    if known and not reported:
+        raise click.UsageError(f"no trial has reported {metric!r}; reported were {', '.join(known[:_MAX_LISTED])}")
+    finite = [(index, value) for index, value in reported.items() if math.isfinite(value)]
     return sorted(finite, key=lambda found: rank(found[1], mode), reverse=True)
 
 
-def _value(trial: Trial, metric: str, scope: str, mode: str) -> float | None:
-    return trial.summary[metric].by_scope(scope, mode) if metric in trial.summary else None
-
-
-def _best_record(grid: ResultGrid, index: int, value: float, metric: str) -> dict[str, Any]:
+def _best_record(grid: ResultGrid, index: int, value: float, config: Mapping[str, Any]) -> dict[str, Any]:
+    metric, mode = _objective(grid)
     trial, result = grid.trials[index], grid[index]
     try:
-        name, mode = _objective(grid)
-        checkpoint = dataclasses.replace(result, metric=name, mode=mode).best_checkpoint
+        checkpoint = dataclasses.replace(result, metric=metric, mode=mode).best_checkpoint
     except CheckpointError:
         checkpoint = result.checkpoint
     return {
@@ -201,7 +182,7 @@ def _best_record(grid: ResultGrid, index: int, value: float, metric: str) -> dic
         "state": state_of(trial),
         TRAINING_ITERATION: trial.iteration,
         metric: value,
-        "config": trial.config,
+        **config,
         TIME_TOTAL_S: trial.last_result.get(TIME_TOTAL_S),
         "checkpoint": checkpoint.path if checkpoint else None,
         "path": result.path,
@@ -240,7 +221,7 @@ def compare(experiments: tuple[Path, ...], objective: Objective, output: Output)
 
 def _compared(grid: ResultGrid) -> dict[str, Any]:
     metric, mode = _objective(grid)
-    ranked = _ranked(grid, "all")
+    ranked = _ranked(grid, metric, mode, "all")
     index, value = ranked[0] if ranked else (None, None)
     return {
         "experiment": Path(grid.experiment_path).name,
