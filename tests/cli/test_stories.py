@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -80,22 +80,22 @@ def test_a_report_is_written_of_the_whole_grid(call, plain, tmp_path, monkeypatc
     assert seen == [(3, str(plain), tmp_path / "r.html")]
 
 
-def test_what_if_hands_over_scheduler_arguments_and_slots(call, plain, monkeypatch):
+def test_what_if_hands_over_scheduler_arguments_slots_and_objective(call, plain, monkeypatch):
     seen = []
 
-    def what_if(path, scheduler, *, slots=None):
-        seen.append((path, type(scheduler).__name__, dict(scheduler.declared_arguments)["max_t"], slots))
+    def what_if(path, scheduler, *, slots=None, metric=None, mode=None, **arguments):
+        if "max_tt" in arguments:
+            raise TypeError("there is no argument max_tt")
+        seen.append((path, scheduler, slots, metric, mode, arguments))
         return SimpleNamespace(lines=lambda: ["saves half"], as_dict=lambda: {"saved": 0.5})
 
-    module = ModuleType("tuner.what_if")
-    module.what_if = what_if
-    monkeypatch.setitem(sys.modules, "tuner.what_if", module)
-    arguments = ["what-if", "plain", "--scheduler", "asha", "--arg", "max_t=27", "--slots", "2"]
+    monkeypatch.setitem(sys.modules, "tuner.hindsight", SimpleNamespace(what_if=what_if))
+    arguments = ["what-if", "plain", "--scheduler", "asha", "--arg", "max_t=27", "--arg", "time_attr=epoch", "--slots", "2"]
     assert call(*arguments).stdout == "saves half\n"
-    assert json.loads(call(*arguments, "-f", "json").stdout) == {"saved": 0.5}
-    assert seen == [(plain, "AsyncHyperBandScheduler", 27, 2)] * 2
-    assert "max_tt" in call("what-if", "plain", "--scheduler", "asha", "--arg", "max_tt=27", code=2).stderr
-    assert "no_such" in call("what-if", "plain", "--scheduler", "no_such", code=2).stderr
+    assert json.loads(call(*arguments, "--metric", "val/acc", "--mode", "max", "-f", "json").stdout) == {"saved": 0.5}
+    given = {"max_t": 27, "time_attr": "epoch"}
+    assert seen == [(plain, "asha", 2, None, None, given), (plain, "asha", 2, "val/acc", "max", given)]
+    assert "there is no argument max_tt" in call("what-if", "plain", "--scheduler", "asha", "--arg", "max_tt=27", code=2).stderr
 
 
 def test_a_library_that_is_missing_is_told_in_one_line(call, plain, monkeypatch):

@@ -104,8 +104,11 @@ def report(experiment: Path, path: Path, objective: Objective) -> int:
 @click.option("--scheduler", required=True, metavar="NAME", help="asha, hyperband, median_stopping_rule, fifo, ...")
 @click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="An argument of the scheduler, e.g. max_t=27.")
 @click.option("--slots", type=click.IntRange(min=1), metavar="N", help="How many trials may run at a time; as many as then.")
+@objective_options
 @output_option
-def what_if(experiment: Path, scheduler: str, arguments: Sequence[str], slots: int | None, output: Output) -> int:
+def what_if(  # noqa: PLR0917  (click gives all by name)
+    experiment: Path, scheduler: str, arguments: Sequence[str], slots: int | None, objective: Objective, output: Output
+) -> int:
     """Replay an experiment's recorded curves through another scheduler, on a virtual clock.
 
     Tells how much time that scheduler would have saved, and how much worse the best trial that it would have found is. It can but judge
@@ -115,12 +118,10 @@ def what_if(experiment: Path, scheduler: str, arguments: Sequence[str], slots: i
     Example:
       tuner what-if digits --scheduler asha --arg max_t=27 --arg grace_period=3
     """
-    from schedulers import create_scheduler  # noqa: PLC0415  (costs as much as the rest of the help)
-
     given = _parsed(arguments)
-    outcome_of = importlib.import_module("tuner.what_if").what_if
+    outcome_of = importlib.import_module("tuner.hindsight").what_if
     try:
-        outcome = outcome_of(experiment, create_scheduler(scheduler, **given), slots=slots)
+        outcome = outcome_of(experiment, scheduler, slots=slots, metric=objective.metric, mode=objective.mode, **given)
     except (TypeError, ValueError) as refusal:
         raise click.UsageError(str(refusal)) from refusal
     if output.kind == "table":
