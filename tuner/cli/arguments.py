@@ -13,6 +13,7 @@ from tuner.storage import layout
 from tuner.storage.declaration import is_experiment
 
 _MAX_LISTED: Final = 5
+_FIRST: Final = "t00000"
 _FOREIGN: Final = "experiment_state-*.json"
 """Lies in the directories of Ray Tune's experiments."""
 
@@ -85,7 +86,7 @@ trial_argument: Final[Callable[..., Any]] = click.argument("trial", type=TrialTy
 
 def trial_folders(experiment: Path) -> list[str]:
     """Return the names of the directories of an experiment's trials."""
-    own = {layout.JOURNAL, layout.SNAPSHOT, layout.OBJECTS}
+    own = {layout.JOURNAL, layout.SNAPSHOT, layout.OBJECTS, layout.REQUESTS}
     return sorted(path.name for path in experiment.iterdir() if path.is_dir() and path.name not in own and not path.name.startswith("."))
 
 
@@ -106,8 +107,8 @@ def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
         if candidate in ids:
             return candidate
     meant = [trial_id for trial_id in ids if trial_id.startswith(text)]
-    if not meant and 0 <= number < len(ids) and not ids[number].startswith("t"):
-        meant = [ids[number]]  # Ray Tune's ids are no numbers
+    if not meant and 0 <= number < len(ids) and _FIRST not in ids:
+        meant = [ids[number]]  # Ray Tune's ids do not tell
     if len(meant) == 1:
         return meant[0]
     what = f"{text!r} is the beginning of {len(meant)} trials" if meant else f"there is no trial {text!r} in {experiment.name}"

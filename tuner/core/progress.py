@@ -95,7 +95,7 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float) -> Progress:
         num_trials_by_status=dict(roster.num_by_status),
         num_stopped_early=roster.num_by_ending[Ending.STOPPED_EARLY],
         num_interrupted=roster.num_by_ending[Ending.INTERRUPTED],
-        num_total=settings.max_trials,
+        num_total=None if settings.max_trials is None else settings.max_trials + roster.num_forked,
         num_finished=roster.num_by_status[Status.TERMINATED] + roster.num_by_status[Status.ERROR],
         elapsed_s=elapsed_s,
         time_budget_s=settings.time_budget_s,
@@ -113,6 +113,8 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float) -> Progress:
 
 def _waiting_for(experiment: Experiment) -> str:
     roster, limit = experiment.roster, experiment.settings.max_concurrent
+    if roster.held and not (roster.live or roster.ready):
+        return f"{', '.join(list(roster.held)[:3])} to be resumed"
     if not roster.ready:
         return ""
     if limit is not None and len(roster.live) >= limit:
