@@ -2,10 +2,12 @@
 
 import json
 import warnings
+from pathlib import Path
 
 import pytest
 
 import tuner as tune
+from schedulers import PopulationBasedTraining
 from tuner.storage.journal import read
 from tuner.storage.lock import ExperimentLock
 
@@ -136,3 +138,76 @@ def test_pruning_twice_finds_nothing_more(call, plain):
     before = checkpoints_of(plain)
     assert "deleted 0" in call("prune", "plain", "--yes").stdout
     assert checkpoints_of(plain) == before
+
+
+def test_one_that_is_interrupted_half_way_is_finished_by_the_next(call, plain, make, monkeypatch):
+    def refuse(path):
+        raise OSError(5, "the disk refuses")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("tuner.storage.checkpoints.delete", refuse)
+        done = call("prune", "plain", "--keep-last", "--yes", code=3)
+    assert done.stderr.count("could not be deleted") == 9
+    assert checkpoints_of(plain)["t00000"] == [0, 1, 2, 3]
+    assert [result.checkpoint.path[-6:] for result in restored(plain, make.train).get_results()] == ["000003"] * 3
+    assert "unrecorded" in call("doctor", "plain", code=1).stdout
+    assert "deleted 9" in call("prune", "plain", "--keep-last", "--yes").stdout
+    assert set(map(tuple, checkpoints_of(plain).values())) == {(3,)}
+
+
+def test_nothing_is_deleted_that_could_not_be_written_down(call, plain, monkeypatch):
+    before = checkpoints_of(plain)
+
+    def refuse(segment, data):
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("tuner.storage.segments.Segment.write", refuse)
+        assert "no space left" in call("prune", "plain", "--keep-last", "--yes", code=3).stderr
+    assert checkpoints_of(plain) == before
+    call("doctor", "plain", "--deep")
+
+
+def test_a_checkpoint_that_another_trial_is_to_go_on_from_stays(call, make, storage):
+    class Member(tune.Trainable):
+        def setup(self, config):
+            self.x = 0.0
+
+        def step(self):
+            self.x += self.config["lr"]
+            return {"loss": -self.x}
+
+        def save_checkpoint(self, directory):
+            Path(directory, "x").write_text(str(self.x))
+
+        def load_checkpoint(self, directory):
+            self.x = float(Path(directory, "x").read_text())
+
+    tune.Tuner(
+        Member,
+        param_space={"lr": tune.grid_search([0.1, 0.2, 0.7, 0.9])},
+        tune_config=tune.TuneConfig(
+            metric="loss",
+            mode="min",
+            seed=1,
+            scheduler=PopulationBasedTraining(
+                "training_iteration", perturbation_interval=2, hyperparam_mutations={"lr": tune.uniform(0, 1)}
+            ),
+        ),
+        run_config=tune.RunConfig(
+            name="clones", storage_path=storage, stop={"training_iteration": 8}, verbose=0, executor="inline", resources={"cpu": 4}
+        ),
+    ).fit()
+    exploit = b'"k":"exploit"'
+    (segment,) = (storage / "clones" / "journal").glob("*.log")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if exploit in line)
+    segment.write_bytes(b"".join(lines[: first + 1]))  # killed when the decision stood there and nothing else
+    for snapshot in (storage / "clones" / "snapshot").iterdir():
+        snapshot.unlink()
+    call("prune", "clones", "--keep-best", "0", "--yes")
+    call("doctor", "clones", "--deep")
+    grid = restored(storage / "clones", Member).fit()
+    assert [result.metrics["training_iteration"] for result in grid] == [8, 8, 8, 8]
+    assert any(trial.grafts for trial in grid.trials)
+    assert not any("has lost" in line and "deleted by" not in line for line in call("explain", "clones", "0").stdout.splitlines())

@@ -100,6 +100,10 @@ def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
 
     Raises:
         click.UsageError: If none or several are meant.
+
+    Example:
+        >>> find_trial("3", ["t00002", "t00003"], Path("digits"))
+        't00003'
     """
     ids = list(trial_ids)
     number = int(text) if text.isdecimal() else -1

@@ -18,6 +18,14 @@ def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
 
     Args:
         experiment: Its directory, which is not changed.
+
+    Example:
+        >>> import tempfile
+        >>> from tuner.storage.lock import ExperimentLock
+        >>> directory = tempfile.mkdtemp()
+        >>> with ExperimentLock(directory):
+        ...     driver_of(directory).is_gone
+        False
     """
     owner = read_owner(experiment)
     return owner if owner is not None and not owner.is_gone and _is_locked(Path(experiment) / layout.LOCK) else None
