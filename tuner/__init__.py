@@ -57,7 +57,16 @@ if TYPE_CHECKING:
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
     from .execution.trainable import Trainable, with_parameters
     from .handle import Handle, attach
-    from .loggers import Callback, CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
+    from .loggers import (
+        Callback,
+        CLIReporter,
+        CSVLoggerCallback,
+        JsonLoggerCallback,
+        JupyterNotebookReporter,
+        LoggerCallback,
+        ProgressReporter,
+        TBXLoggerCallback,
+    )
     from .storage.checkpoints import Checkpoint
     from .tuner import Tuner
 
@@ -85,7 +94,10 @@ _NAMES = {
     "tuner.execution.session": ("TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report"),
     "tuner.execution.trainable": ("Trainable", "with_parameters"),
     "tuner.handle": ("Handle", "attach"),
-    "tuner.loggers": ("CSVLoggerCallback", "Callback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"),
+    "tuner.loggers": (
+        "CLIReporter", "CSVLoggerCallback", "Callback", "JsonLoggerCallback", "JupyterNotebookReporter", "LoggerCallback",
+        "ProgressReporter", "TBXLoggerCallback",
+    ),
     "tuner.storage.checkpoints": ("Checkpoint",),
     "tuner.tuner": ("Tuner",),
 }  # fmt: skip
@@ -93,6 +105,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = frozenset({"callback", "experiment", "logger", "result", "stopper"})
 
 __all__ = [
+    "CLIReporter",
     "CSVLoggerCallback",
     "Callback",
     "Checkpoint",
@@ -104,10 +117,12 @@ __all__ = [
     "FunctionStopper",
     "Handle",
     "JsonLoggerCallback",
+    "JupyterNotebookReporter",
     "LoggerCallback",
     "MaximumIterationStopper",
     "NoopStopper",
     "PlacementGroupFactory",
+    "ProgressReporter",
     "Result",
     "ResultGrid",
     "ResumeConfig",

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tuner.analysis.persistence import Persistence
@@ -42,6 +43,7 @@ from tuner.storage.store import CheckpointStore
 from .accounting import Accountant, Costs
 from .assigner import Assigner
 from .config import ResumeConfig
+from .defaults import full_iteration
 from .directory import Record, check_unused, rewrite_declaration, write_declaration
 from .driver import Driver
 from .helm import Helm, Line
@@ -179,7 +181,9 @@ class Run:
         accountant = Accountant()
         insistence = Insistence(plan.run.storage_retry_s)
         log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence)
-        console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
+        full = full_iteration(plan.run.stop, plan.scheduler)
+        look = partial(look_at, experiment, directory.name, full_iteration=full)
+        console = Console(lambda: look(driver.elapsed_s), min(plan.run.verbose, 2), reporter=plan.run.progress_reporter)
         own = [self._policies] if self._policies else []
         callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
         callbacks.set_state(stage.rebuilt.callbacks)

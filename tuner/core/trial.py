@@ -203,6 +203,7 @@ class Trial:
         "trial_id",
         "worker",
     )  # fmt: skip
+    PENDING, RUNNING, PAUSED, TERMINATED, ERROR = Status
 
     def __init__(self, trial_id: str, config: Mapping[str, Any], resources: Mapping[str, float], experiment_tag: str = "") -> None:
         """Create a trial that waits to be started."""
@@ -386,18 +387,3 @@ def _weight(intention: Intention) -> int:
             return 3
         case _:
             return 1 if intention.reason.rule == BY_HAND else 2
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A result whose worker waits for the answer.
-
-    Attributes:
-        trial: Whose.
-        result: The result, nested as reported, with ``config``; what the trial's last result is going to be.
-        flat: The same flattened, without ``config``.
-    """
-
-    trial: Trial
-    result: dict[str, Any]
-    flat: Mapping[str, Any]
