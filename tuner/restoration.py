@@ -15,7 +15,7 @@ from searchers import BasicVariantGenerator
 from . import declarations, fingerprint
 from .config import RunConfig, TuneConfig
 from .declarations import Absent
-from .directory import Record, noted_parts
+from .directory import Record, noted_parts, read_record
 from .plan import Plan
 
 _FIELD = re.compile(r"(?:tune_config|run_config)\.(\w+)")
@@ -114,9 +114,23 @@ def _argument_for(absent: Absent) -> str:
 
 def restore_line(directory: Path, plan: Plan) -> str:
     """Return the line of Python that continues an experiment: what was recorded is not given again, all else under its argument's name."""
+    return _line(directory, plan.name, noted_parts(plan))
+
+
+def recorded_line(directory: Path) -> str:
+    """Return the line of Python that continues an experiment of which there is only the directory; see `restore_line`.
+
+    Raises:
+        StorageError: If it does not tell.
+    """
+    record = read_record(directory)
+    return _line(directory, str(record.trainable.get("name")), record.parts)
+
+
+def _line(directory: Path, name: str, parts: Mapping[str, Any]) -> str:
     absent: list[Absent] = []
-    for place, noted in noted_parts(plan).items():
+    for place, noted in parts.items():
         declarations.constructed(noted, place, absent)
     again = "".join(f", {argument}{argument[:-1]}" for argument in given_again(absent))
-    is_name = plan.name.isidentifier() and not keyword.iskeyword(plan.name)
-    return f"Tuner.restore({str(directory)!r}, {plan.name if is_name else 'trainable'}{again}).fit()"
+    is_name = name.isidentifier() and not keyword.iskeyword(name)
+    return f"Tuner.restore({str(directory)!r}, {name if is_name else 'trainable'}{again}).fit()"

@@ -56,7 +56,7 @@ def importances(trials: Sequence[Evaluated], mode: Mode, evaluator: str) -> dict
         raise ValueError(f"evaluator must be one of {', '.join(EVALUATORS)}, got {evaluator!r}")
     if len(trials) < MIN_TRIALS:
         raise ValueError(f"importances need at least {MIN_TRIALS} trials with a finite value, got {len(trials)}; run more of them")
-    columns = _columns(trials)
+    columns = observed_columns(trials)
     varied = {name: column for name, column in columns.items() if column.is_varied}
     if not varied:
         raise ValueError(
@@ -69,7 +69,7 @@ def importances(trials: Sequence[Evaluated], mode: Mode, evaluator: str) -> dict
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class Column:
     """The values of one parameter in all trials that have it.
 
     Attributes:
@@ -84,6 +84,7 @@ class _Column:
 
     @property
     def is_varied(self) -> bool:
+        """Whether trials differ in it."""
         return len(set(map(self.seen, self.values))) > 1 or len(self.values) < self.num_trials
 
     def seen(self, value: Any) -> Any:
@@ -102,12 +103,13 @@ class _Column:
         return FloatDistribution(float(low), float(high), log=is_log)
 
 
-def _columns(trials: Iterable[Evaluated]) -> dict[str, _Column]:
+def observed_columns(trials: Iterable[Evaluated]) -> dict[str, Column]:
+    """Return the values of each parameter, by its name."""
     configs = [trial.config for trial in trials]
     names = {name: None for config in configs for name in config}
     columns = {name: [config[name] for config in configs if name in config] for name in names}
     return {
-        name: _Column(values, not all(is_number(value) and math.isfinite(value) for value in values), len(configs))
+        name: Column(values, not all(is_number(value) and math.isfinite(value) for value in values), len(configs))
         for name, values in columns.items()
     }
 
@@ -125,7 +127,7 @@ def _unevenness(values: Sequence[float]) -> float:
     return max(abs((value - low) / width - (rank + 0.5) / len(values)) for rank, value in enumerate(sorted(values)))
 
 
-def _study(trials: Sequence[Evaluated], varied: Mapping[str, _Column], mode: Mode) -> Study:
+def _study(trials: Sequence[Evaluated], varied: Mapping[str, Column], mode: Mode) -> Study:
     import optuna  # noqa: PLC0415  (an extra)
 
     from searchers.optuna_study import quiet  # noqa: PLC0415  (needs it)

@@ -69,6 +69,7 @@ def read_stored(path: Path) -> StoredExperiment:
     driver = read_owner(path)
     declaration = read_declaration(path)
     experiment, elapsed_s = _taken_up(path, declaration)
+    experiment.take_results()
     for trial in experiment.trials:
         trial.local_path = str(trial_directory(path, trial.trial_id))
     return StoredExperiment(path, declaration, experiment, elapsed_s, None if driver is None or driver.is_gone else driver)

@@ -149,6 +149,11 @@ class TrialLives(ExperimentState):
         self._out.delete(trial, self._keeper.release(trial))
         self.desk.hear()
 
+    def take_results(self) -> None:
+        """Make what has been reported the last results of trials that still wait for an answer: for whoever looks on, and feeds no more."""
+        for trial in self.roster.live.values():
+            self._take_result(trial)
+
     def _take_result(self, trial: Trial) -> None:
         """Make a result that will never be answered the trial's last one."""
         if report := self._waiting.pop(trial.trial_id, None):

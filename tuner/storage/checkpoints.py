@@ -352,17 +352,21 @@ def sweep(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = 
         OSError: If something cannot be removed.
     """
     directory = Path(trial_dir)
+    found = leftovers(directory, recorded)
+    for name in found:
+        (_remove if name.startswith(STAGING_PREFIX) else delete)(directory / name)
+    return found
+
+
+def leftovers(trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = None) -> list[str]:
+    """Return the names of what `sweep` would remove, in order, that which is unfinished first."""
+    directory = Path(trial_dir)
     try:
         names = sorted(entry.name for entry in directory.iterdir())
     except FileNotFoundError:
         return []
-    leftovers = [name for name in names if name.startswith(STAGING_PREFIX)]
-    orphans = [] if recorded is None else [name for name in names if name not in recorded and _is_ours(directory / name)]
-    for name in leftovers:
-        _remove(directory / name)
-    for name in orphans:
-        delete(directory / name)
-    return leftovers + orphans
+    unfinished = [name for name in names if name.startswith(STAGING_PREFIX)]
+    return unfinished + [name for name in names if recorded is not None and name not in recorded and _is_ours(directory / name)]
 
 
 def _is_ours(path: Path) -> bool:

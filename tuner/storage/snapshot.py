@@ -71,7 +71,7 @@ def write_text(experiment: str | os.PathLike[str], state: str, last_sequence: in
     try:
         disk.make_directory(directory)
         atomic.write_text(path, strict_json.seal_text(body), sync=sync, disk=disk)
-        older = _paths(directory, disk)[NUM_KEPT:]
+        older = paths(experiment, disk)[NUM_KEPT:]
     except OSError as cause:
         raise StorageError(f"no snapshot can be written in {directory}: {cause}") from cause
     for superseded in older:
@@ -88,7 +88,7 @@ def discard_after(experiment: str | os.PathLike[str], sequence: int, disk: Disk 
     Raises:
         StorageError: If one cannot be removed.
     """
-    for path in _paths(Path(experiment) / layout.SNAPSHOT, disk):
+    for path in paths(experiment, disk):
         if int(path.stem) <= sequence:
             return
         try:
@@ -109,15 +109,21 @@ def load_newest(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> 
     Raises:
         StorageError: If a newer version wrote it.
     """
-    for path in _paths(Path(experiment) / layout.SNAPSHOT, disk):
+    for path in paths(experiment, disk):
         try:
-            return _load(path, disk)
+            return load(path, disk)
         except (OSError, ValueError, KeyError, TypeError) as cause:
             warnings.warn(f"snapshot {path} is damaged ({cause}); going on from an older state", RuntimeWarning, stacklevel=2)
     return None
 
 
-def _load(path: Path, disk: Disk) -> Snapshot:
+def load(path: Path, disk: Disk = LOCAL_DISK) -> Snapshot:
+    """Return what a snapshot holds.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: If it is not there, damaged, or none.
+        StorageError: If a newer version wrote it.
+    """
     body = strict_json.unseal(disk.read(path))
     if body["format"] > FORMAT:
         raise StorageError(f"snapshot {path} was written by a newer version (format {body['format']}); open it with that one")
@@ -126,8 +132,9 @@ def _load(path: Path, disk: Disk) -> Snapshot:
     return Snapshot(body["last_sequence"], body["state"])
 
 
-def _paths(directory: Path, disk: Disk) -> list[Path]:
+def paths(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> list[Path]:
     """Return the snapshots, newest first."""
+    directory = Path(experiment) / layout.SNAPSHOT
     return sorted((directory / name for name in disk.names(directory) if _NAME.fullmatch(name)), reverse=True)
 
 

@@ -1,0 +1,79 @@
+"""An experiment's directory as one of Optuna's storages."""
+
+import math
+
+import pytest
+
+import tuner as tune
+from schedulers import FIFOScheduler
+from searchers import BasicVariantGenerator
+
+pytest.importorskip("optuna")
+
+import optuna
+from optuna.trial import TrialState
+
+from tuner.analysis.optuna_storage import ExperimentStorage
+
+
+def train(config):
+    for step in range(1, config["length"] + 1):
+        if config["kind"] == "fails" and step == 3:
+            raise ValueError("half-way")
+        tune.report({"loss": math.nan if config["kind"] == "nan" else abs(step - 2.5)})
+
+
+def run(tmp_path, space, **more):
+    given = {"metric": "loss", "mode": "min", "scheduler": FIFOScheduler(), "search_alg": BasicVariantGenerator()} | more
+    config = tune.RunConfig(name="seen", storage_path=tmp_path, verbose=0, executor="inline", resources={"cpu": 1})
+    tune.Tuner(train, param_space=space, tune_config=tune.TuneConfig(**given), run_config=config).fit()
+    return tmp_path / "seen"
+
+
+def test_trials_have_the_nearest_state_and_their_best_value(tmp_path):
+    path = run(tmp_path, {"length": 4, "kind": tune.grid_search(["plain", "fails", "nan"])})
+    trials = ExperimentStorage(path).get_all_trials(0)
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.FAIL]
+    assert [trial.value for trial in trials] == [0.5, None, None]
+    assert trials[0].intermediate_values == {1: 1.5, 2: 0.5, 3: 0.5, 4: 1.5}
+    assert [trial.params for trial in trials] == [{"kind": "'plain'"}, {"kind": "'fails'"}, {"kind": "'nan'"}]
+    assert trials[1].user_attrs["error"] == "ValueError: half-way"
+
+
+def test_a_study_is_loaded_from_it_and_its_best_trial_is_ours(tmp_path):
+    path = run(tmp_path, {"length": tune.grid_search([1, 2, 5]), "kind": "plain"})
+    study = optuna.load_study(study_name="seen", storage=ExperimentStorage(path))
+    assert (study.best_value, study.best_trial.user_attrs["trial_id"], study.metric_names) == (0.5, "t00001", ["loss"])
+    assert study.user_attrs == {"path": str(path)}
+
+
+def test_what_is_written_later_is_seen_and_what_has_not_changed_is_not_read_again(tmp_path):
+    storage = ExperimentStorage(run(tmp_path, {"length": 3, "kind": "plain"}))
+    before = storage.get_all_trials(0)
+    assert storage.get_all_trials(0)[0] is before[0]
+    tune.Tuner.restore(tmp_path / "seen", train, num_samples=3, verbose=0).fit()
+    assert len(storage.get_all_trials(0)) == 3
+
+
+def test_long_curves_are_thinned_and_keep_their_end(tmp_path):
+    (trial,) = ExperimentStorage(run(tmp_path, {"length": 1_001, "kind": "plain"})).get_all_trials(0)
+    assert len(trial.intermediate_values) <= 200
+    assert max(trial.intermediate_values) == 1_001
+
+
+def test_nothing_can_be_changed(tmp_path):
+    storage = ExperimentStorage(run(tmp_path, {"length": 1, "kind": "plain"}))
+    for change in (
+        lambda: optuna.create_study(storage=storage),
+        lambda: optuna.delete_study(study_name="seen", storage=storage),
+        lambda: storage.set_trial_user_attr(0, "note", "mine"),
+    ):
+        with pytest.raises(NotImplementedError, match="is only looked at"):
+            change()
+
+
+def test_without_an_objective_one_has_to_be_named(tmp_path):
+    path = run(tmp_path, {"length": 2, "kind": "plain"}, metric=None, mode=None)
+    with pytest.raises(ValueError, match="does not say what is optimised; name the metric"):
+        ExperimentStorage(path)
+    assert ExperimentStorage(path, "loss", "max").get_all_trials(0)[0].value == 1.5

@@ -1,0 +1,45 @@
+"""``tuner dash``: Optuna's dashboard over a directory."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from tuner.cli import dashboard
+from tuner.cli.grids import Objective
+
+
+def asked(application, path, method="GET"):
+    """Return status and answer of the application to a request."""
+    told = []
+    environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "SERVER_NAME": "here", "SERVER_PORT": "80", "wsgi.input": io.BytesIO(),
+               "wsgi.errors": io.StringIO(), "wsgi.url_scheme": "http", "SCRIPT_NAME": "", "QUERY_STRING": ""}  # fmt: skip
+    body = b"".join(application(environ, lambda status, headers, *_: told.append(status)))
+    return told[0], body
+
+
+@pytest.mark.filterwarnings("ignore")  # those of the dashboard's own dependencies
+def test_the_dashboard_shows_the_trials_and_may_not_delete_them(plain):
+    pytest.importorskip("optuna_dashboard")
+    application = dashboard._application(plain, Objective())
+    status, body = asked(application, "/api/studies/0")
+    assert status.startswith("200")
+    trials = json.loads(body)["trials"]
+    assert [trial["values"] for trial in trials] == [[0.375], [0.25], [1.125]]
+    assert asked(application, "/api/studies/0", method="DELETE")[0].startswith("500")
+    assert len(json.loads(asked(application, "/api/studies/0")[1])["trials"]) == 3
+
+
+def test_without_the_extra_it_is_named(call, plain, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
+    assert 'pip install "tuner-hpo[dash]"' in call("dash", "plain", code=3).stderr
+
+
+def test_a_port_that_is_taken_is_told(call, plain, monkeypatch):
+    def refuse(*_):
+        raise OSError(98, "Address already in use")
+
+    monkeypatch.setattr(dashboard, "_application", lambda *_: None)
+    monkeypatch.setattr(dashboard, "make_server", refuse)
+    assert "port 8080 cannot be listened to (Address already in use); --port 0" in call("dash", "plain", code=2).stderr

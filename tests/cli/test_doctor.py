@@ -1,0 +1,137 @@
+"""``tuner doctor`` and ``resume``: each kind of damage is found, with what to do about it."""
+
+import json
+import shutil
+
+import pytest
+
+import tuner as tune
+from tuner.storage.lock import ExperimentLock
+
+
+def findings(call, *arguments, code):
+    found = json.loads(call("doctor", *arguments, "-f", "json", code=code).stdout)
+    return {record["subject"]: record for record in found if record["level"] != "ok"} if code else found
+
+
+def journal_of(experiment):
+    (segment,) = (experiment / "journal").glob("*.log")
+    return segment
+
+
+def test_a_sound_experiment_is_told_part_by_part_and_ends_with_0(call, plain):
+    found = findings(call, "plain", "--deep", code=0)
+    assert [record["subject"] for record in found] == ["declaration", "lock", "journal", "snapshot", "checkpoints", "experiment"]
+    assert all(record["level"] == "ok" and record["remedy"] is None for record in found)
+    assert call("doctor", "plain").stdout.splitlines()[0].startswith("ok ")
+
+
+def test_nothing_is_changed(call, plain):
+    (plain / "t00000" / ".tmp-000009-1-abcd").mkdir()
+    journal_of(plain).write_bytes(journal_of(plain).read_bytes() + b"torn")
+    before = {path: path.stat().st_mtime_ns for path in plain.rglob("*")}
+    call("doctor", "plain", "--deep", code=1)
+    assert {path: path.stat().st_mtime_ns for path in plain.rglob("*")} == before
+
+
+def flip_a_bit(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_journal_is_an_error_and_the_remedy_heals_it(call, plain, make):
+    shutil.rmtree(plain / "snapshot")
+    flip_a_bit(journal_of(plain), 2_000)
+    found = findings(call, "plain", code=1)
+    assert "is damaged at byte" in found["journal"]["what"]
+    assert "salvage=True" in found["journal"]["remedy"]
+    tune.Tuner.restore(plain, make.train, salvage=True, verbose=0).fit()
+    aside = findings(call, "plain", code=1)
+    assert "was set aside" in aside["journal"]["what"]
+    assert set(aside) == {"journal"}
+
+
+def test_a_torn_end_is_no_damage(call, plain):
+    journal_of(plain).write_bytes(journal_of(plain).read_bytes()[:-20])
+    shutil.rmtree(plain / "snapshot")
+    told = [record["what"] for record in findings(call, "plain", code=0)]
+    assert any("its last line was cut off" in what for what in told)
+
+
+def test_the_last_line_that_a_driver_is_just_writing_is_not_mentioned(call, plain):
+    journal_of(plain).write_bytes(journal_of(plain).read_bytes()[:-20])
+    shutil.rmtree(plain / "snapshot")
+    with ExperimentLock(plain):
+        told = [record["what"] for record in findings(call, "plain", code=0)]
+    assert not any("cut off" in what for what in told)
+    assert any("driven by process" in what for what in told)
+
+
+def test_a_damaged_snapshot_is_a_warning(call, plain):
+    (snapshot,) = (plain / "snapshot").iterdir()
+    flip_a_bit(snapshot, 200)
+    found = findings(call, "plain", code=1)
+    assert (found["snapshot"]["level"], found["snapshot"]["remedy"]) == ("warning", "delete it: the journal still holds everything")
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
+def test_a_damaged_checkpoint_is_a_warning_where_nothing_goes_on_from_it(call, plain, damage):
+    file = plain / "t00000" / "checkpoint_000001" / "state.json"
+    match damage:
+        case "gone":
+            shutil.rmtree(file.parent)
+        case "cut":
+            file.write_text("")
+        case _:
+            file.write_text("9")  # of the same size
+            call("doctor", "plain")
+    found = findings(call, "plain", "--deep", code=1)
+    assert found["checkpoints"]["level"] == "warning"
+    assert found["checkpoints"]["what"].startswith("t00000/checkpoint_000001: ")
+
+
+def test_a_damaged_checkpoint_from_which_a_trial_is_to_go_on_is_an_error(call, odd):
+    (odd / "t00001" / "checkpoint_000001" / "state.json").unlink()
+    found = findings(call, "odd", code=1)
+    assert found["checkpoints"]["level"] == "error"
+    assert "go on from checkpoint_000000, of iteration 1" in found["checkpoints"]["remedy"]
+
+
+def test_a_changed_declaration_is_an_error(call, plain):
+    file = plain / "experiment.json"
+    file.write_text(file.read_text().replace('"seed":', '"seed ":'))
+    found = findings(call, "plain", code=1)
+    assert found["declaration"]["level"] == "error"
+
+
+def test_a_folder_that_others_may_write_to_is_a_warning(call, plain):
+    plain.chmod(0o777)
+    found = findings(call, "plain", code=1)
+    assert "chmod go-w" in found["folder"]["what"] + found["folder"]["remedy"]
+
+
+def test_a_link_in_the_folder_is_an_error(call, plain, tmp_path):
+    shutil.move(plain / "t00000", tmp_path / "elsewhere")
+    (plain / "t00000").symlink_to(tmp_path / "elsewhere")
+    assert "put the folder itself there" in findings(call, "plain", code=1)["folder"]["remedy"]
+
+
+def test_the_line_that_is_printed_continues_the_experiment(call, plain, make):
+    (segment,) = (plain / "journal").glob("*.log")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(b"".join(lines[: len(lines) // 2]))
+    shutil.rmtree(plain / "snapshot")
+    done = call("resume", "plain")
+    assert done.stderr.startswith("interrupted; trials go on from their latest checkpoints; trainable: train of module")
+    line = done.stdout.strip()
+    assert line == f"Tuner.restore({str(plain)!r}, train).fit()"
+    grid = eval(line, {"Tuner": tune.Tuner, "train": make.train})  # noqa: S307  (the line that is tested)
+    assert [result.metrics["training_iteration"] for result in grid] == [4, 4, 4]
+
+
+def test_what_could_only_be_described_stands_in_the_line(call, make, storage):
+    path = make.run(storage, "functions", space={"lr": tune.grid_search([1.0]), "kind": "plain", "loss": abs}, stop=lambda *_: False)
+    done = call("resume", path, code=1)
+    assert done.stdout == f"Tuner.restore({str(path)!r}, train, param_space=param_space, stop=stop).fit()\n"
+    assert done.stderr.startswith("finished; nothing is left to run")

@@ -1,0 +1,83 @@
+"""``tuner ls``."""
+
+import json
+import shutil
+import socket
+
+import pytest
+
+from tuner.storage.lock import ExperimentLock
+
+
+def listed(call, *arguments, code=0):
+    return {record["name"]: record for record in json.loads(call("ls", *arguments, "-f", "json", code=code).stdout)}
+
+
+def test_experiments_are_listed_with_their_best_trial(call, plain, odd):
+    found = listed(call)
+    assert list(found) == ["odd", "plain"]
+    assert found["plain"] | {"elapsed_s": 0, "age_s": 0, "created": ""} == {
+        "name": "plain", "state": "finished", "trials": "3/3", "best": 0.25, "metric": "min loss", "best_trial": "t00001", "running": 0,
+        "failed": None, "elapsed_s": 0, "age_s": 0, "created": "", "path": str(plain),
+    }  # fmt: skip
+    assert found["odd"]["failed"] == 1
+    assert found["plain"]["age_s"] >= 0
+
+
+def test_the_table_has_a_heading_and_a_line_for_each(call, plain, odd):
+    heading, *lines = call("ls").stdout.splitlines()
+    assert heading.split()[:4] == ["name", "state", "trials", "best"]
+    assert [line.split()[0] for line in lines] == ["odd", "plain"]
+
+
+def test_experiments_far_below_a_path_are_found_and_named_by_their_way_there(call, plain, storage):
+    shutil.move(plain, storage / "year" / "month" / "plain")
+    assert list(listed(call)) == ["year/month/plain"]
+    assert list(listed(call, storage / "year" / "month" / "plain")) == ["plain"]
+
+
+def test_lines_are_chosen_and_sorted(call, plain, odd):
+    assert list(listed(call, "--filter", "failed == 1")) == ["odd"]
+    assert list(listed(call, "--sort", "name", "--desc", "--limit", "1")) == ["plain"]
+
+
+def test_an_experiment_that_somebody_drives_is_running(call, plain):
+    with ExperimentLock(plain):
+        assert listed(call)["plain"]["state"] == "running"
+    assert listed(call)["plain"]["state"] == "finished"
+
+
+def test_the_lock_decides_where_its_owner_is_of_a_machine_before_its_last_start(call, plain):
+    owner = {"pid": 1, "host": socket.gethostname(), "boot_id": "another", "started": "long ago", "epoch": 1, "ticks": 1}
+    (plain / "lock").write_text(json.dumps(owner))
+    assert listed(call)["plain"]["state"] == "finished"
+
+
+def test_one_whose_journal_lacks_its_end_was_interrupted(call, plain):
+    cut_behind(plain, b'"k":"started"')
+    assert listed(call)["plain"]["state"] == "interrupted"
+
+
+def cut_behind(experiment, mark):
+    """Bring an experiment back to where the first record of a kind had just been written, as if it had been killed there."""
+    shutil.rmtree(experiment / "snapshot")
+    (segment,) = (experiment / "journal").glob("*.log")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if mark in line)
+    segment.write_bytes(b"".join(lines[: first + 1]))
+
+
+def test_a_damaged_one_is_listed_with_what_is_wrong_and_hides_no_other(call, plain, odd):
+    shutil.rmtree(plain / "snapshot")
+    (segment,) = (plain / "journal").glob("*.log")
+    segment.write_bytes(segment.read_bytes().replace(b'"k":"started"', b'"k":"stirred"', 1))
+    found = listed(call)
+    assert found["plain"]["state"] == "damaged"
+    assert "does not match its checksum" in found["plain"]["remark"]
+    assert found["odd"]["state"] == "finished"
+
+
+@pytest.mark.parametrize("path", [(), (".",)])
+def test_none_at_all_is_said_and_ends_with_1(call, storage, monkeypatch, path):
+    monkeypatch.chdir(storage)
+    assert "there are no experiments in" in call("ls", *path, code=1).stderr

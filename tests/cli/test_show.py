@@ -1,0 +1,160 @@
+"""``tuner show``, ``best`` and ``compare``."""
+
+import csv
+import io
+import json
+import shutil
+
+import pandas as pd
+import pytest
+
+import tuner as tune
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_table_has_the_metric_and_what_differs(call, plain):
+    heading, *lines = call("show", "plain").stdout.splitlines()
+    assert heading.split() == ["trial", "state", "iter", "loss", "best", "val/acc", "lr", "time"]
+    assert lines[1].split()[:7] == ["t00001", "completed", "4", "0.5", "0.25", "0.25", "0.25"]
+    assert len(lines) == 3
+
+
+def test_lines_are_filtered_sorted_and_limited_and_columns_chosen(call, plain):
+    arguments = ["--filter", "lr >= 0.5", "--filter", "state == completed", "--sort", "loss", "--desc", "--columns", "trial_id,lr"]
+    heading, *lines = call("show", "plain", *arguments).stdout.splitlines()
+    assert heading.split() == ["trial", "lr"]
+    assert [line.split() for line in lines] == [["t00002", "2"], ["t00000", "0.5"]]
+    assert len(call("show", "plain", *arguments, "--limit", "1").stdout.splitlines()) == 2
+
+
+def test_columns_that_are_named_are_all_that_programs_get(call, plain):
+    assert json.loads(call("show", "plain", "--columns", "trial_id,lr", "--limit", "1", "-f", "json").stdout) == [
+        {"trial_id": "t00000", "config/lr": 0.5}
+    ]
+    assert call("show", "plain", "1", "--rows", "--columns", "loss", "--limit", "2", "-f", "csv").stdout == "loss\n0.5\n0.25\n"
+
+
+def test_nothing_that_meets_the_conditions_ends_with_1(call, plain):
+    call("show", "plain", "--filter", "loss < 0", code=1)
+
+
+@pytest.mark.parametrize("last", ["--desc", "--limit=9"])
+def test_what_is_no_number_or_missing_comes_last_in_either_direction(call, odd, last):
+    lines = call("show", "odd", "--sort", "loss", last).stdout.splitlines()
+    assert lines[-1].startswith("t00002")
+
+
+def test_json_is_strict_and_csv_is_what_pandas_reads(call, odd):
+    records = json.loads(call("show", "odd", "-f", "json").stdout, parse_constant=pytest.fail)
+    assert [record["loss"] for record in records] == [1.625, 0.625, "NaN"]
+    assert records[1]["error"] == "ValueError: half-way"
+    assert records[0]["error"] is None
+    table = pd.read_csv(io.StringIO(call("show", "odd", "-f", "csv").stdout))
+    assert table["loss"].isna().tolist() == [False, False, True]
+    assert table["config/kind"].tolist()[:2] == ["plain", "fails"]
+
+
+def test_a_file_may_be_named_as_in_ray_tune(call, plain, tmp_path):
+    assert call("show", "plain", "--output", tmp_path / "trials.csv").stdout == ""
+    assert len(rows_of((tmp_path / "trials.csv").read_text())) == 3
+
+
+def test_one_trial_is_shown_with_all_that_is_known(call, odd):
+    facts = json.loads(call("show", "odd", "1", "-f", "json").stdout)
+    assert (facts["state"], facts["failure 1"], facts["attempts"]) == ("failed", "ValueError: half-way", 1)
+    assert facts["checkpoints"] == ["checkpoint_000000", "checkpoint_000001"]
+    assert "failure 1           ValueError: half-way" in call("show", "odd", "1").stdout
+
+
+def test_the_results_of_one_trial_are_a_table(call, plain):
+    rows = rows_of(call("show", "plain", "1", "--rows", "-f", "csv").stdout)
+    assert [row["loss"] for row in rows] == ["0.5", "0.25", "0.25", "0.5"]
+    assert call("show", "plain", "1", "--rows").stdout.split()[:4] == ["iter", "loss", "val/acc", "time"]
+
+
+def test_text_of_users_cannot_steer_the_terminal(call, make, storage):
+    make.run(storage, "evil", space={"lr": 1.0, "kind": tune.grid_search(["\x1b[31mred", "plain"])})
+    for command in (("show", "evil"), ("show", "evil", "0"), ("best", "evil"), ("explain", "evil", "0")):
+        assert "\x1b" not in call(*command).stdout
+
+
+def test_the_best_trial_is_that_with_the_best_value_ever(call, plain, odd):
+    found = json.loads(call("best", "plain", "-f", "json").stdout)
+    assert (found["trial_id"], found["loss"], found["config"]) == ("t00001", 0.25, {"depth": 3, "kind": "plain", "lr": 0.25})
+    assert found["checkpoint"] == str(plain / "t00001" / "checkpoint_000002")
+    assert "t00001" in call("best", "plain").stdout
+
+
+def test_the_best_trials_are_a_table_or_a_list(call, plain):
+    assert [record["trial_id"] for record in json.loads(call("best", "plain", "--top", "2", "-f", "json").stdout)] == ["t00001", "t00000"]
+    assert call("best", "plain", "--top", "2").stdout.splitlines()[0].split() == ["trial", "state", "iter", "loss", "lr", "time"]
+
+
+def test_scope_metric_and_mode_can_be_others(call, plain):
+    worst = json.loads(call("best", "plain", "--metric", "val/acc", "--mode", "max", "--scope", "last", "-f", "json").stdout)
+    assert (worst["trial_id"], worst["val/acc"]) == ("t00002", 2.0)
+
+
+def test_a_metric_that_nobody_reported_is_told_with_those_that_exist(call, plain):
+    assert "no trial has reported 'acc'; reported were loss, val/acc" in call("best", "plain", "--metric", "acc", code=2).stderr
+
+
+def test_without_an_objective_one_has_to_be_given(call, make, storage):
+    make.run(storage, "aimless", metric=None)
+    assert "--metric and --mode" in call("best", "aimless", code=2).stderr
+    call("show", "aimless")
+    assert json.loads(call("ls", "-f", "json").stdout)[0]["best"] is None
+
+
+def test_no_finite_value_ends_with_1(call, odd, make, storage):
+    make.run(storage, "empty", space={"lr": float("inf"), "kind": "plain"})
+    assert "has a finite value of 'loss' yet" in call("best", "empty", code=1).stderr
+
+
+def test_experiments_are_compared_by_best_trials_and_declarations(call, plain, odd):
+    first, second = json.loads(call("compare", "plain", "odd", "-f", "json").stdout)
+    assert (first["experiment"], first["best"], first["num_trials"], first["num_iterations"]) == ("plain", 0.25, 3, 12)
+    assert (second["num_failed"], second["num_iterations"]) == (1, 10)
+    told = call("compare", "plain", "odd").stdout
+    assert "odd is declared otherwise than plain:" in told
+    assert "param_space['depth']: 3 -> nothing" in told
+
+
+def test_one_that_has_lost_its_journal_is_shown_from_its_trials_files(call, plain):
+    shutil.rmtree(plain / "journal")
+    shutil.rmtree(plain / "snapshot")
+    (plain / "experiment.json").unlink()
+    lines = call("show", plain, "--columns", "trial_id,loss").stdout.splitlines()
+    assert [line.split() for line in lines[1:]] == [["t00000", "0.875"], ["t00001", "0.5"], ["t00002", "3.125"]]
+    assert "give --metric and --mode" in call("best", plain, code=2).stderr
+    assert "whether 'loss' is minimised; give --mode" in call("best", plain, "--metric", "loss", code=2).stderr
+    assert "has no journal of ours; tuner show," in call("explain", plain, "0", code=2).stderr
+    assert json.loads(call("best", plain, "--metric", "loss", "--mode", "min", "-f", "json").stdout)["trial_id"] == "t00001"
+
+
+def test_a_damaged_journal_is_said_and_the_trials_files_are_shown(call, plain):
+    shutil.rmtree(plain / "snapshot")
+    (segment,) = (plain / "journal").glob("*.log")
+    segment.write_bytes(segment.read_bytes().replace(b'"k":"started"', b'"k":"stirred"', 1))
+    done = call("show", "plain")
+    assert "read are the files of its trials instead" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert len(done.stdout.splitlines()) == 4
+
+
+def test_ray_tunes_trials_are_named_by_their_ids_or_numbers(call, storage):
+    for number in range(3):
+        folder = storage / "rays" / f"f_c0bc6_0000{number}_{number}_lr=1_2026-11-21_21-58-58"
+        folder.mkdir(parents=True)
+        row = {"loss": 1 / (number + 1), "training_iteration": 1, "trial_id": f"c0bc6_0000{number}", "config": {"lr": 1}}
+        (folder / "result.json").write_text(json.dumps(row) + "\n")
+        (folder / "params.json").write_text(json.dumps({"lr": 1}))
+        (folder / "stdout").write_text(f"trial {number}\n")
+    (storage / "rays" / "experiment_state-2026-11-21_21-58-58.json").write_text(json.dumps({"trial_data": []}))
+    assert len(call("show", "rays").stdout.splitlines()) == 4
+    assert json.loads(call("show", "rays", "2", "-f", "json").stdout)["trial_id"] == "c0bc6_00002"
+    assert call("tail", "rays", "c0bc6_00001").stdout == "trial 1\n"
+    assert json.loads(call("best", "rays", "--metric", "loss", "--mode", "min", "-f", "json").stdout)["trial_id"] == "c0bc6_00002"

@@ -1,0 +1,106 @@
+"""``tuner explain``, ``tail``, ``export``, ``report`` and ``what-if``."""
+
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+import tuner as tune
+
+
+def test_a_trials_story_is_told(call, odd):
+    told = call("explain", "odd", "1").stdout
+    assert told.startswith("t00001: ERROR after 2 iterations")
+    assert "attempt 1 ends, failed: ValueError: half-way" in told
+
+
+@pytest.fixture
+def printed(plain):
+    (plain / "t00001" / "stdout").write_text("".join(f"line {number}\n" for number in range(30)))
+    (plain / "t00001" / "stderr").write_text("careful")
+    (plain / "t00000" / "stdout").write_text("")
+    return plain
+
+
+def test_the_last_lines_of_both_files_are_shown(call, printed):
+    assert call("tail", "plain", "1", "-n", "2").stdout == "line 28\nline 29\n==> stderr <==\ncareful"
+    assert len(call("tail", "plain", "1", "--file", "stdout").stdout.splitlines()) == 10
+    assert call("tail", "plain", "1", "-n", "99", "--file", "stdout").stdout.splitlines()[0] == "line 0"
+
+
+def test_long_lines_are_shown_whole(call, printed):
+    (printed / "t00001" / "stdout").write_text("a\n" + "x" * 200_000 + "\nend\n")
+    assert len(call("tail", "plain", "1", "-n", "2", "--file", "stdout").stdout) == 200_005
+
+
+def test_a_trial_that_has_printed_nothing_ends_with_1(call, printed):
+    assert "t00000 has printed nothing" in call("tail", "plain", "0", code=1).stderr
+
+
+def test_following_ends_when_nobody_drives_the_experiment(call, printed):
+    assert call("tail", "plain", "1", "-f", "-n", "1", "--file", "stdout").stdout == "line 29\n"
+
+
+def test_the_table_of_trials_is_exported_as_the_grid_has_it(call, plain):
+    expected = tune.ResultGrid.from_directory(plain).get_dataframe()
+    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(call("export", "plain").stdout)), expected, check_dtype=False)
+    assert [row["loss"] for row in json.loads(call("export", "plain", "--to", "json").stdout)] == expected["loss"].tolist()
+
+
+def test_all_results_are_exported_trial_after_trial(call, plain, tmp_path):
+    assert call("export", "plain", "--rows", "-o", tmp_path / "curves.csv").stdout == ""
+    table = pd.read_csv(tmp_path / "curves.csv")
+    assert table["trial_id"].tolist() == ["t00000"] * 4 + ["t00001"] * 4 + ["t00002"] * 4
+    assert table["loss"].tolist()[4:8] == [0.5, 0.25, 0.25, 0.5]
+
+
+def test_values_that_are_missing_or_no_numbers_are_strict_json(call, odd):
+    rows = json.loads(call("export", "odd", "--to", "json").stdout, parse_constant=pytest.fail)
+    assert rows[2]["loss"] == "NaN"
+
+
+def test_parquet_is_written(call, plain, tmp_path):
+    pytest.importorskip("pyarrow")
+    call("export", "plain", "-o", tmp_path / "trials.parquet")
+    assert pd.read_parquet(tmp_path / "trials.parquet")["trial_id"].tolist() == ["t00000", "t00001", "t00002"]
+
+
+def test_a_report_is_written_of_the_whole_grid(call, plain, tmp_path, monkeypatch):
+    seen = []
+
+    def write_report(grid, path):
+        seen.append((len(grid), grid.experiment_path, path))
+        return path
+
+    monkeypatch.setitem(sys.modules, "tuner.report", SimpleNamespace(write_report=write_report))
+    assert call("report", "plain", "-o", tmp_path / "r.html").stdout == f"{tmp_path / 'r.html'}\n"
+    assert seen == [(3, str(plain), tmp_path / "r.html")]
+
+
+def test_what_if_hands_over_scheduler_arguments_slots_and_objective(call, plain, monkeypatch):
+    seen = []
+
+    def what_if(path, scheduler, *, slots=None, metric=None, mode=None, **arguments):
+        if "max_tt" in arguments:
+            raise TypeError("there is no argument max_tt")
+        seen.append((path, scheduler, slots, metric, mode, arguments))
+        return SimpleNamespace(lines=lambda: ["saves half"], as_dict=lambda: {"saved": 0.5})
+
+    monkeypatch.setitem(sys.modules, "tuner.hindsight", SimpleNamespace(what_if=what_if))
+    arguments = ["what-if", "plain", "--scheduler", "asha", "--arg", "max_t=27", "--arg", "time_attr=epoch", "--slots", "2"]
+    assert call(*arguments).stdout == "saves half\n"
+    assert json.loads(call(*arguments, "--metric", "val/acc", "--mode", "max", "-f", "json").stdout) == {"saved": 0.5}
+    given = {"max_t": 27, "time_attr": "epoch"}
+    assert seen == [(plain, "asha", 2, None, None, given), (plain, "asha", 2, "val/acc", "max", given)]
+    assert "there is no argument max_tt" in call("what-if", "plain", "--scheduler", "asha", "--arg", "max_tt=27", code=2).stderr
+
+
+def test_a_library_that_is_missing_is_told_in_one_line(call, plain, monkeypatch):
+    def write_report(grid, path):
+        raise ImportError('a report needs plotly; pip install "tuner-hpo[report]"')
+
+    monkeypatch.setitem(sys.modules, "tuner.report", SimpleNamespace(write_report=write_report))
+    assert call("report", "plain", code=3).stderr == 'tuner: a report needs plotly; pip install "tuner-hpo[report]"\n'

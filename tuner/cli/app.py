@@ -1,0 +1,173 @@
+"""The command itself: which subcommands there are, what becomes of errors, and with what the process ends."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, final
+
+import click
+from click.shell_completion import CompletionItem
+
+from tuner.errors import TunerError
+from tuner.version import __version__
+
+OK: Final = 0
+FOUND: Final = 1
+"""Something is wrong with what was looked at, or there is nothing to show."""
+USAGE: Final = 2
+"""The command line cannot be understood, or names no experiment or trial."""
+UNREADABLE: Final = 3
+"""An experiment cannot be read or changed: it is damaged, in use, or the disk refuses."""
+INTERRUPTED: Final = 130
+"""Ctrl-C, as shells expect it."""
+BROKEN_PIPE: Final = 141
+"""Whoever read the output has seen enough; what shells tell of a program that such a reader has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A subcommand that has not been imported.
+
+    Attributes:
+        section: Under which heading the help lists it.
+        module: Its module in this package.
+        attribute: Its function there.
+        help: What it does, in a line.
+    """
+
+    section: str
+    module: str
+    attribute: str
+    help: str
+
+
+_LOOK, _SEARCH, _KEEP = "Look at experiments", "Take results elsewhere", "Look after experiments"
+
+COMMANDS: Final = {
+    "ls": Entry(_LOOK, "listing", "list_experiments", "List experiments with their state and best value."),
+    "show": Entry(_LOOK, "trials", "show", "Show the trials of an experiment, or one of them."),
+    "best": Entry(_LOOK, "trials", "best", "Show the best trials and their configurations."),
+    "compare": Entry(_LOOK, "trials", "compare", "Compare experiments by their best trials."),
+    "explain": Entry(_LOOK, "stories", "explain", "Tell what happened to a trial, and why."),
+    "tail": Entry(_LOOK, "stories", "tail", "Show the output of a trial."),
+    "what-if": Entry(_LOOK, "outlook", "what_if", "Replay an experiment's curves through another scheduler."),
+    "report": Entry(_SEARCH, "outlook", "report", "Write an HTML report in one file."),
+    "export": Entry(_SEARCH, "outlook", "export", "Write the table of trials as CSV, JSON or Parquet."),
+    "dash": Entry(_SEARCH, "dashboard", "dash", "Show an experiment in Optuna's dashboard."),
+    "resume": Entry(_KEEP, "keeping", "resume", "Print the line of Python that continues an experiment."),
+    "doctor": Entry(_KEEP, "keeping", "doctor", "Check that an experiment is whole, and say what to do."),
+    "prune": Entry(_KEEP, "keeping", "prune", "Show what takes room on the disk, and delete what is superseded."),
+}
+"""All subcommands, in the order of the help."""
+
+
+@final
+class App(click.Group):
+    """Imports a subcommand when it is used, and tells each error in one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all subcommands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a subcommand, None if there is none of that name."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"tuner.cli.{entry.module}"), entry.attribute)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the subcommand that is named, with what follows.
+
+        Raises:
+            click.UsageError: If there is none of that name; names those that are close.
+        """
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of subcommands."""
+        for section in dict.fromkeys(entry.section for entry in COMMANDS.values()):
+            with formatter.section(section):
+                formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items() if entry.section == section])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the subcommands that begin so, and the options that do."""
+        names = [CompletionItem(name, help=entry.help) for name, entry in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; a reader who has seen enough ends it without a word."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _silence()
+            return BROKEN_PIPE
+        return code
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> NoReturn:
+        """Run what the arguments say and end the process; see the constants of this module for the exit codes."""
+        extra["standalone_mode"] = False
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("always", RuntimeWarning)
+                warnings.showwarning = _tell_warning
+                code = super().main(args, prog_name or "tuner", *rest, **extra)
+        except click.exceptions.NoArgsIsHelpError as asked:
+            asked.show()
+            code = asked.exit_code
+        except click.Abort:
+            code = INTERRUPTED
+        except click.ClickException as error:
+            code = _complain(error)
+        except (TunerError, OSError, ImportError) as error:
+            click.echo(f"tuner: {_one_line(str(error))}", err=True)
+            code = UNREADABLE
+        sys.exit(code if isinstance(code, int) else OK)
+
+
+def _complain(error: click.ClickException) -> int:
+    """Tell in one line what is wrong with the command line, and return the exit code."""
+    context = getattr(error, "ctx", None)
+    name = context.command_path if context else "tuner"
+    message = _one_line(error.format_message()).rstrip(".")
+    hint = f"; see {name} --help" if isinstance(error, click.UsageError) and ";" not in message else ""
+    click.echo(f"{name}: {message}{hint}", err=True)
+    return error.exit_code
+
+
+def _tell_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"tuner: {_one_line(str(message))}", err=True)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _silence() -> None:
+    """Let nobody try to write what is left in buffers to a reader who has gone."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@click.command("tuner", cls=App, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="tuner")
+def main() -> None:
+    """Look at experiments of tuner, and look after them.
+
+    EXP is the directory of an experiment, or its name under the default storage path, ~/tuner_results. TRIAL is the id of a trial, the
+    beginning of one, or its number: 3 stands for t00003. An experiment may be running while it is looked at.
+
+    Exit codes: 0 all is well, 1 something is wrong or there is nothing to show, 2 the command line is wrong, 3 an experiment cannot be
+    read or changed, 130 Ctrl-C.
+    """

@@ -1,0 +1,124 @@
+"""What commands are given: experiments, by their directory or name, and trials, by their id, its beginning, or their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, final
+
+import click
+from click.shell_completion import CompletionItem
+
+from tuner.storage import layout
+from tuner.storage.declaration import is_experiment
+
+_MAX_LISTED: Final = 5
+_FIRST: Final = "t00000"
+_FOREIGN: Final = "experiment_state-*.json"
+"""Lies in the directories of Ray Tune's experiments."""
+
+
+def default_storage() -> Path:
+    """Return where experiments lie that name no storage path."""
+    return Path(layout.DEFAULT_STORAGE_PATH).expanduser()
+
+
+def is_foreign(path: Path) -> bool:
+    """Return whether a directory holds an experiment of Ray Tune's, or one of which only the trials' files are left."""
+    return not is_experiment(path) and (any(path.glob(_FOREIGN)) or any(path.glob(f"*/{layout.RESULTS}")))
+
+
+@final
+class ExperimentType(click.ParamType[Path]):
+    """The directory of an experiment, or its name under the default storage path.
+
+    Args:
+        allow_foreign: Take directories of Ray Tune's as well, and those of which only the trials' files are left.
+    """
+
+    name = "experiment"
+
+    def __init__(self, *, allow_foreign: bool = False) -> None:
+        self._allow_foreign = allow_foreign
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the directory, absolute."""
+        given = Path(value).expanduser()
+        for candidate in (given, default_storage() / given):
+            if self._is_one(candidate):
+                return candidate.absolute()
+        what = f"there is no experiment {str(given)!r}, here or in {default_storage()}; tuner ls shows those there are"
+        if is_foreign(given):
+            what = f"{str(given)!r} has no journal of ours; tuner show, best, compare, tail, report, export and dash read it all the same"
+        elif given.is_dir():
+            what = f"{str(given)!r} holds no experiment; tuner ls {given} shows those below it"
+        raise click.BadParameter(what, ctx, param)
+
+    def _is_one(self, path: Path) -> bool:
+        return is_experiment(path) or (self._allow_foreign and is_foreign(path))
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names under the default storage path that begin so, and let the shell add directories."""
+        found = default_storage().glob(f"{incomplete}*") if incomplete.isprintable() and "/" not in incomplete else ()
+        names = sorted(path.name for path in found if is_experiment(path))
+        return [*map(CompletionItem, names), CompletionItem(incomplete, type="dir")]
+
+
+@final
+class TrialType(click.ParamType[str]):
+    """A trial of the experiment that is named before it; `find_trial` makes an id of it."""
+
+    name = "trial"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the ids that begin so."""
+        try:
+            experiment = ExperimentType(allow_foreign=True).convert(ctx.params.get("experiment") or "", None, None)
+        except click.UsageError:
+            return []
+        return [CompletionItem(name) for name in trial_folders(experiment) if name.startswith(incomplete)]
+
+
+experiment_argument: Final[Callable[..., Any]] = click.argument("experiment", type=ExperimentType(), metavar="EXP")
+foreign_argument: Final[Callable[..., Any]] = click.argument("experiment", type=ExperimentType(allow_foreign=True), metavar="EXP")
+trial_argument: Final[Callable[..., Any]] = click.argument("trial", type=TrialType(), metavar="TRIAL")
+
+
+def trial_folders(experiment: Path) -> list[str]:
+    """Return the names of the directories of an experiment's trials."""
+    own = {layout.JOURNAL, layout.SNAPSHOT, layout.OBJECTS, layout.REQUESTS}
+    return sorted(path.name for path in experiment.iterdir() if path.is_dir() and path.name not in own and not path.name.startswith("."))
+
+
+def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
+    """Return the id of the trial that is meant.
+
+    Args:
+        text: Its id, the beginning of no other's, or its number.
+        trial_ids: Those there are.
+        experiment: Whose, for the message.
+
+    Raises:
+        click.UsageError: If none or several are meant.
+
+    Example:
+        >>> find_trial("3", ["t00002", "t00003"], Path("digits"))
+        't00003'
+    """
+    ids = list(trial_ids)
+    number = int(text) if text.isdecimal() else -1
+    for candidate in (text, f"t{number:05d}"):
+        if candidate in ids:
+            return candidate
+    meant = [trial_id for trial_id in ids if trial_id.startswith(text)]
+    if not meant and 0 <= number < len(ids) and _FIRST not in ids:
+        meant = [ids[number]]  # Ray Tune's ids do not tell
+    if len(meant) == 1:
+        return meant[0]
+    what = f"{text!r} is the beginning of {len(meant)} trials" if meant else f"there is no trial {text!r} in {experiment.name}"
+    raise click.UsageError(f"{what}; {'they are' if meant else 'there are'} {_listed(meant or ids)}")
+
+
+def _listed(ids: list[str]) -> str:
+    shown = ", ".join(ids[:_MAX_LISTED]) or "none"
+    return f"{shown}, ... ({len(ids)} in all)" if len(ids) > _MAX_LISTED else shown

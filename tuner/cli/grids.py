@@ -1,0 +1,135 @@
+"""Experiments as tables of trials, whoever has written them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tuner.analysis.frames import flat_config, flat_metrics
+from tuner.analysis.ranking import MODES, Mode
+from tuner.analysis.result_grid import ResultGrid
+from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
+from tuner.core.trial import Trial
+from tuner.errors import StorageError
+from tuner.loggers.formatting import printable
+
+from .output import Column, Record, spent
+
+_MAX_OTHERS: Final = 3
+_IDENTITY: Final = frozenset({"trial_id", "date", "hostname", "node_ip", "pid"})
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What is optimised, where it is not what the experiment says.
+
+    Attributes:
+        metric: A metric; None for the experiment's own.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for the experiment's own.
+    """
+
+    metric: str | None = None
+    mode: Mode | None = None
+
+
+def open_grid(path: Path, objective: Objective | None = None) -> ResultGrid:
+    """Return what an experiment's directory tells about its trials.
+
+    Raises:
+        StorageError: If it cannot be read.
+    """
+    asked = objective or Objective()
+    try:
+        return ResultGrid.from_directory(path, asked.metric, asked.mode)
+    except FileNotFoundError as cause:
+        raise StorageError(str(cause)) from cause
+
+
+def objective_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that name another metric than the experiment does, and the argument `objective`."""
+
+    @functools.wraps(function)
+    def with_objective(*, metric: str | None, mode: Mode | None, **rest: Any) -> Any:
+        return function(objective=Objective(metric, mode), **rest)
+
+    wrapped: Callable[..., Any] = with_objective
+    wrapped = click.option("--mode", type=click.Choice(MODES), help="The direction in which it is optimised.")(wrapped)
+    return click.option("--metric", metavar="NAME", help="The metric, where it is not the experiment's own.")(wrapped)
+
+
+def objective_of(grid: ResultGrid) -> tuple[str | None, Mode | None]:
+    """Return metric and mode of an experiment, None for what nothing tells."""
+    metric = mode = None
+    with suppress(ValueError):
+        metric = grid.objective(mode="min")[0]
+        mode = grid.objective()[1]
+    return metric, mode
+
+
+def state_of(trial: Trial) -> str:
+    """Return how a trial stands, or why it is over, in a word or two."""
+    return str(trial.ending) if trial.ending else trial.status.lower()
+
+
+def trial_records(grid: ResultGrid) -> list[Record]:
+    """Return a record for each trial: where it stands, what it reported last, its hyperparameters, its files."""
+    metric, mode = objective_of(grid)
+    return [_record(trial, metric, mode) for trial in grid.trials]
+
+
+def _record(trial: Trial, metric: str | None, mode: str | None) -> Record:
+    result = flat_metrics(trial.last_result)
+    record: dict[str, Any] = {"trial_id": trial.trial_id, "state": state_of(trial), TRAINING_ITERATION: trial.iteration}
+    if metric:
+        record[metric] = result.get(metric)
+        summary = trial.summary.get(metric)
+        record[best_key(metric)] = summary.by_scope("all", mode) if summary and mode else None
+    metrics = {name: value for name, value in result.items() if name not in AUTO_FILLED and name not in record}
+    automatic = {name: value for name, value in result.items() if name in AUTO_FILLED - _IDENTITY and name not in record}
+    return {
+        **record,
+        **metrics,
+        **flat_config(trial.config),
+        TIME_TOTAL_S: None,
+        **automatic,
+        "status": str(trial.status),
+        "attempt": trial.attempt,
+        "num_failures": len(trial.failures),
+        "error": str(trial.failures[-1]) if trial.failures else None,
+        "path": trial.local_path,
+    }
+
+
+def best_key(metric: str) -> str:
+    """Return under which key a record has the best value of the metric."""
+    return f"best/{metric}"
+
+
+def usual_columns(records: Sequence[Record], metric: str | None) -> list[Column]:
+    """Return what people are shown of trials: the metric, a few others, and the hyperparameters in which the trials differ."""
+    columns = [Column("trial_id", "trial"), Column("state"), Column(TRAINING_ITERATION, "iter")]
+    if metric:
+        columns += [Column(metric), Column(best_key(metric), "best", rank=1)]
+    columns += [Column(name, rank=3) for name in _others(records, metric)]
+    columns += [Column(name, name.removeprefix("config/"), rank=2) for name in differing(records)]
+    return [*columns, Column(TIME_TOTAL_S, "time", spent, rank=1), Column("error", text=lambda text: printable(str(text))[:60], rank=4)]
+
+
+def _others(records: Sequence[Record], metric: str | None) -> list[str]:
+    own = {"trial_id", "state", "status", "attempt", "num_failures", "error", "path", metric, best_key(metric or "")}
+    names = dict.fromkeys(name for record in records for name, value in record.items() if isinstance(value, int | float))
+    return [name for name in names if name not in own | AUTO_FILLED and not name.startswith("config/")][:_MAX_OTHERS]
+
+
+def differing(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the hyperparameters that are not the same in all records; all of them where there is one record."""
+    names = dict.fromkeys(name for record in records for name in record if name.startswith("config/"))
+    if len(records) == 1:
+        return list(names)
+    return [name for name in names if len({repr(record.get(name)) for record in records}) > 1]

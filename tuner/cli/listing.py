@@ -1,0 +1,98 @@
+"""``tuner ls``: which experiments there are, and how they stand."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tuner.core.trial import Status
+from tuner.loggers.formatting import duration, printable
+from tuner.upkeep.standing import Standing, experiments_under, standing_of
+
+from .app import FOUND, OK
+from .arguments import default_storage
+from .output import Column, Output, Record, output_option, spent
+from .selection import Selection, selection_options
+
+_DAY_S: Final = 86_400
+
+
+def _age(seconds: Any) -> str:
+    return f"{seconds / _DAY_S:.0f}d" if seconds >= 2 * _DAY_S else duration(seconds)
+
+
+def _whole(text: Any) -> str:
+    return printable(str(text))
+
+
+_COLUMNS: Final = (
+    Column("name", text=_whole),
+    Column("state"),
+    Column("trials", text=_whole),
+    Column("best"),
+    Column("metric", rank=1),
+    Column("best_trial", "trial", rank=2),
+    Column("failed", rank=3),
+    Column("elapsed_s", "run for", spent, rank=2),
+    Column("age_s", "changed", lambda seconds: f"{_age(seconds)} ago", rank=1),
+    Column("remark", text=_whole, rank=4),
+)
+
+
+@click.command("ls")
+@click.argument("path", type=click.Path(path_type=Path), required=False)
+@selection_options
+@output_option
+def list_experiments(path: Path | None, chosen: Selection, output: Output) -> int:
+    """List the experiments at or under PATH, with their state and best value.
+
+    PATH is the default storage path unless it is given. States: running (a driver holds the experiment), finished, interrupted (it can be
+    continued) and damaged (tuner doctor says more). Nothing is changed, and running experiments are not held up.
+
+    \b
+    Examples:
+      tuner ls
+      tuner ls runs --filter "state == running" --sort age_s
+      tuner ls -f json | jq '.[].best'
+    """
+    root = (path or default_storage()).expanduser()
+    if path is not None and not root.is_dir():
+        raise click.UsageError(f"PATH must be a directory, got {str(root)!r}")
+    records = [_record(standing_of(found), root) for found in experiments_under(root)]
+    if not records:
+        click.echo(f"tuner ls: there are no experiments in {root}", err=True)
+    chosen.write(records, _COLUMNS, output)
+    return OK if records else FOUND
+
+
+def _record(standing: Standing, root: Path) -> Record:
+    name = standing.path.relative_to(root).as_posix() if standing.path != root else standing.path.name
+    record: dict[str, Any] = {"name": name, "state": str(standing.state)}
+    if standing.stored is None:
+        return {**record, "age_s": standing.age_s, "path": str(standing.path.absolute()), "remark": standing.damage}
+    progress = standing.stored.progress()
+    best = progress.best
+    total = "" if progress.num_total is None else f"/{progress.num_total}"
+    return {
+        **record,
+        "trials": f"{progress.num_finished}{total}",
+        "best": progress.best_value,
+        "metric": f"{progress.mode} {progress.metric}" if progress.metric else None,
+        "best_trial": best.trial_id if best else None,
+        "running": progress.num_trials_by_status.get(Status.RUNNING, 0),
+        "failed": progress.num_trials_by_status.get(Status.ERROR, 0) or None,
+        "elapsed_s": progress.elapsed_s,
+        "age_s": standing.age_s,
+        "created": _local(standing.stored.declaration.get("created")),
+        "path": str(standing.path.absolute()),
+    }
+
+
+def _local(created: Any) -> str | None:
+    try:
+        return dt.datetime.fromisoformat(str(created)).astimezone().isoformat(timespec="seconds")
+    except ValueError:
+        return None

@@ -1,0 +1,254 @@
+"""How the command prints tables: drawn on a terminal, in plain columns elsewhere, and as CSV or JSON for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import click
+from click.shell_completion import CompletionItem
+
+from tuner.loggers.formatting import duration, printable, shorten, show
+from tuner.storage import atomic
+
+FORMATS: Final = ("table", "csv", "json")
+_GAP: Final = "  "
+_MAX_CELL: Final = 32
+_BRIEF_S: Final = 10
+_STYLES: Final = {
+    "running": "cyan", "finished": "green", "completed": "green", "interrupted": "yellow", "paused": "yellow",
+    "damaged": "bold red", "failed": "red", "error": "bold red", "warning": "yellow",
+}  # fmt: skip
+
+Record = Mapping[str, Any]
+"""One line of a table: flat, values as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table that people read.
+
+    Attributes:
+        key: Where its values stand in the records.
+        title: Its heading; the key where there is none.
+        text: Writes a value.
+        rank: Columns with higher ranks are left out first where the terminal is narrow; rank 0 stays.
+    """
+
+    key: str
+    title: str = ""
+    text: Callable[[Any], str] = show
+    rank: int = 0
+
+    @property
+    def heading(self) -> str:
+        """What stands above it."""
+        return shorten(printable(self.title or self.key), _MAX_CELL)
+
+    def cell(self, record: Record) -> str:
+        """Return its text for a record; ``-`` for no value."""
+        value = record.get(self.key)
+        return "-" if value is None else self.text(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a table goes.
+
+    Attributes:
+        kind: One of `FORMATS`.
+        path: The file to write; None for the standard output.
+    """
+
+    kind: str = "table"
+    path: Path | None = None
+
+    def write(self, records: Sequence[Record], columns: Sequence[Column]) -> None:
+        """Write records, in their order.
+
+        Args:
+            records: What there is to tell, for programs in full.
+            columns: What of it people are shown, and how.
+        """
+        match self.kind:
+            case "json":
+                keys = list(dict.fromkeys(key for record in records for key in record))
+                self._put(as_json([{key: record.get(key) for key in keys} for record in records]))
+            case "csv":
+                self._put(as_csv(records))
+            case _ if not records:
+                pass
+            case _ if self.path is None and sys.stdout.isatty():
+                _draw(records, columns)
+            case _:
+                self._put("".join(f"{line}\n" for line in plain_lines(records, columns)))
+
+    def write_facts(self, facts: Record, columns: Sequence[Column]) -> None:
+        """Write one record: for people a line for each column that has a value, as JSON an object and no list of one."""
+        if self.kind == "json":
+            self._put(as_json(facts))
+            return
+        if self.kind == "csv":
+            self.write([facts], columns)
+            return
+        shown = [(column.heading, column.cell(facts)) for column in columns if facts.get(column.key) is not None]
+        size = max((len(heading) for heading, _ in shown), default=0)
+        self._put("".join(f"{heading:{size}}{_GAP}{text}\n" for heading, text in shown))
+
+    def _put(self, text: str) -> None:
+        if self.path is None:
+            click.echo(text, nl=False)
+        else:
+            atomic.write_text(self.path, text)
+
+
+@final
+class OutputType(click.ParamType[Output]):
+    """``table``, ``csv`` or ``json``, or a file whose name ends in one of the last two."""
+
+    name = "table|csv|json|FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
+        """Return what is meant."""
+        if isinstance(value, Output):
+            return value
+        suffix = Path(value).suffix.removeprefix(".")
+        if value in FORMATS or suffix in FORMATS[1:]:
+            return Output(value) if value in FORMATS else Output(suffix, Path(value))
+        raise click.BadParameter(f"{value!r} is none of table, csv and json, nor a file that ends in .csv or .json", ctx, param)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the formats that begin so."""
+        return [CompletionItem(kind) for kind in FORMATS if kind.startswith(incomplete)]
+
+
+def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option that says where its table goes."""
+    return click.option(
+        "-f", "--format", "--output", "output", type=OutputType(), default="table", metavar="FORMAT",
+        help="table (the default), csv, json, or a FILE.csv or FILE.json to write.",
+    )(function)  # fmt: skip
+
+
+def as_json(value: Any) -> str:
+    """Return a value as strict JSON.
+
+    Floats that are not finite become the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, and what JSON cannot hold its description.
+
+    Example:
+        >>> print(as_json({"loss": float("nan"), "steps": 3}), end="")
+        {
+          "loss": "NaN",
+          "steps": 3
+        }
+    """
+    return json.dumps(_strict(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _strict(value: Any) -> Any:
+    match value:
+        case float() if not math.isfinite(value):
+            return _name_of(value)
+        case str() | int() | float() | None:
+            return value
+        case Mapping():
+            return {str(key): _strict(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_strict(item) for item in value]
+        case _ if hasattr(value, "tolist"):
+            return _strict(value.tolist())
+        case _:
+            return str(value)
+
+
+def _name_of(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def as_csv(records: Sequence[Record]) -> str:
+    """Return records as CSV: every key a column, in the order of appearance; what a record lacks is empty, a list or mapping is JSON."""
+    if not records:
+        return ""
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(keys)
+    writer.writerows([_field(record.get(key)) for key in keys] for record in records)
+    return file.getvalue()
+
+
+def _field(value: Any) -> Any:
+    match value:
+        case None:
+            return ""
+        case float() if not math.isfinite(value):
+            return _name_of(value)
+        case Mapping() | list() | tuple():
+            return json.dumps(_strict(value), allow_nan=False)
+        case _:
+            return value
+
+
+def spent(seconds: Any) -> str:
+    """Return a time span as people read it, short ones with a fraction.
+
+    Example:
+        >>> spent(0.01234), spent(7.31), spent(101.0)
+        ('0.012s', '7.3s', '1m41s')
+    """
+    return f"{seconds:.2g}s" if seconds < _BRIEF_S else duration(seconds)
+
+
+def plain_lines(records: Iterable[Record], columns: Sequence[Column]) -> list[str]:
+    """Return a table without colours and frames, as wide as it gets."""
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  (only where a table is printed)
+
+    rows = [[column.heading for column in columns], *([column.cell(record) for column in columns] for record in records)]
+    sizes = [max(cell_len(row[index]) for row in rows) for index in range(len(columns))]
+    return [_GAP.join(set_cell_size(cell, size) for cell, size in zip(row, sizes, strict=True)).rstrip() for row in rows]
+
+
+def _draw(records: Sequence[Record], columns: Sequence[Column]) -> None:
+    """Draw a table that fits the terminal."""
+    from rich.console import Console  # noqa: PLC0415  (only on a terminal)
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    width = shutil.get_terminal_size().columns
+    shown = fitting(records, columns, width)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, len(_GAP), 0, 0))
+    for column in shown:
+        is_number = all(isinstance(record.get(column.key), int | float | None) for record in records)
+        table.add_column(Text(column.heading), justify="right" if is_number else "left", no_wrap=True)
+    for record in records:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in (column.cell(record) for column in shown)))
+    console = Console(width=width, highlight=False)
+    console.print(table)
+    if len(shown) < len(columns):
+        left_out = ", ".join(column.heading for column in columns if column not in shown)
+        console.print(Text(shorten(f"left out for want of room: {left_out}", width), style="dim"))
+
+
+def fitting(records: Sequence[Record], columns: Sequence[Column], width: int) -> list[Column]:
+    """Return the columns that fit: those of rank 0 in any case, of the others the lower ranks first, from left to right."""
+    from rich.cells import cell_len  # noqa: PLC0415  (only where a table is drawn)
+
+    chosen: set[int] = set()
+    room = width + len(_GAP)
+    for index in sorted(range(len(columns)), key=lambda index: columns[index].rank):
+        column = columns[index]
+        size = max(map(cell_len, [column.heading, *map(column.cell, records)])) + len(_GAP)
+        if column.rank == 0 or size <= room:
+            chosen.add(index)
+            room -= size
+    return [column for index, column in enumerate(columns) if index in chosen]

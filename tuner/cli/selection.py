@@ -1,0 +1,190 @@
+"""Which lines and columns of a table are wanted: ``--filter``, ``--sort``, ``--columns``, ``--limit``."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import click
+
+from .output import Column, Output, Record
+
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
+}  # fmt: skip
+_CONDITION: Final = re.compile(r"\s*(?P<column>.+?)\s*(?P<operator>==|!=|<=|>=|<|>|=)\s*(?P<value>.*?)\s*")
+_PREFIX: Final = "config/"
+ALL: Final = "all"
+"""Given as ``--columns``, stands for every column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a line has to meet.
+
+    Attributes:
+        column: Name of a column.
+        operator: One of ``== != < <= > >=``.
+        value: With what its value is compared: as numbers where both are numbers, else as texts.
+    """
+
+    column: str
+    operator: str
+    value: str
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets it; no value never does."""
+        if value is None:
+            return False
+        there, wanted = _number(value), _number(self.value)
+        if there is None or wanted is None:
+            return _OPERATORS[self.operator](_text(value), _text(self.value))
+        return _OPERATORS[self.operator](there, wanted)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) or str(value) in ("True", "False") else str(value)
+
+
+@final
+class ConditionType(click.ParamType[Condition]):
+    """``"<column> <operator> <value>"``."""
+
+    name = "condition"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Condition:
+        """Return the condition."""
+        found = _CONDITION.fullmatch(value)
+        if found is None:
+            self.fail(f'{value!r} is no condition; write "<column> <operator> <value>" with one of == != < <= > >=', param, ctx)
+        return Condition(found["column"], found["operator"], found["value"])
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What of a table is wanted.
+
+    Attributes:
+        conditions: All of them have to hold.
+        sort: Columns to sort by, the first one first; lines without a value, or with NaN, come last.
+        is_descending: Largest first.
+        columns: Columns to show; none for the usual ones.
+        limit: How many lines at most; None for all.
+    """
+
+    conditions: Sequence[Condition] = ()
+    sort: Sequence[str] = ()
+    is_descending: bool = False
+    columns: Sequence[str] = ()
+    limit: int | None = None
+
+    def of(self, records: Sequence[Record]) -> list[Record]:
+        """Return the records that are wanted, in order.
+
+        Raises:
+            click.UsageError: If there is no such column.
+        """
+        names = list(dict.fromkeys(name for record in records for name in record))
+        tests = [(resolved(condition.column, names), condition) for condition in self.conditions]
+        chosen = [record for record in records if all(condition.holds(record.get(name)) for name, condition in tests)]
+        for name in reversed([resolved(name, names) for name in self.sort]):
+            chosen = _sorted(chosen, name, is_descending=self.is_descending)
+        return chosen[: self.limit]
+
+    def write(self, records: Sequence[Record], usual: Sequence[Column], output: Output) -> int:
+        """Write what is wanted of a table, and return how many lines that are.
+
+        Args:
+            records: All its lines.
+            usual: What of them people are shown where nobody names columns; programs get all then.
+            output: Where it goes.
+
+        Raises:
+            click.UsageError: If there is no such column.
+        """
+        lines, columns = self.of(records), self.columns_among(usual, records)
+        if self.columns:
+            lines = [{column.key: line.get(column.key) for column in columns} for line in lines]
+        output.write(lines, columns)
+        return len(lines)
+
+    def columns_among(self, usual: Sequence[Column], records: Sequence[Record]) -> list[Column]:
+        """Return the columns to show: those that are wanted, else those of the usual ones that have a value.
+
+        Raises:
+            click.UsageError: If there is no such column.
+        """
+        names = list(dict.fromkeys(name for record in records for name in record))
+        known = {column.key: column for column in usual}
+        if not self.columns:
+            return [column for column in usual if any(record.get(column.key) is not None for record in records)]
+        wanted = names if list(self.columns) == [ALL] else [resolved(name, names) for name in self.columns]
+        return [known.get(name, Column(name)) for name in wanted]
+
+
+def _sorted(records: Iterable[Record], name: str, *, is_descending: bool) -> list[Record]:
+    known: list[Record] = []
+    unknown: list[Record] = []
+    for record in records:
+        value = record.get(name)
+        is_unknown = value is None or (isinstance(value, float) and math.isnan(value))
+        (unknown if is_unknown else known).append(record)
+    are_numbers = all(isinstance(record[name], int | float) for record in known)
+    known.sort(key=lambda record: record[name] if are_numbers else str(record[name]), reverse=is_descending)
+    return known + unknown
+
+
+def resolved(name: str, names: Sequence[str]) -> str:
+    """Return the column that is meant: of this name, or the hyperparameter of this name.
+
+    Raises:
+        click.UsageError: If there is none; names those that are close.
+    """
+    for candidate in (name, _PREFIX + name):
+        if candidate in names or not names:
+            return candidate
+    close = difflib.get_close_matches(name, names, n=3) or [other for other in names if other.endswith(f"/{name}")]
+    listed = f"did you mean {' or '.join(map(repr, close))}?" if close else f"there are {', '.join(names)}"
+    raise click.UsageError(f"there is no column {name!r}; {listed}")
+
+
+def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say which lines and columns are wanted, and the argument `chosen`, a `Selection`."""
+
+    @functools.wraps(function)
+    def with_selection(
+        *, conditions: Sequence[Condition], sort: Sequence[str], desc: bool, columns: Sequence[str], limit: int | None, **rest: Any
+    ) -> Any:
+        return function(chosen=Selection(conditions, _listed(sort), desc, _listed(columns), limit), **rest)
+
+    options = [
+        click.option("--filter", "conditions", type=ConditionType(), multiple=True, metavar="CONDITION",
+                     help='Lines to keep, as "<column> <op> <value>" with == != < <= > >=; repeat it for several.'),
+        click.option("--sort", multiple=True, metavar="COLUMNS", help="Columns to sort by, with commas between them."),
+        click.option("--desc", is_flag=True, help="Sort largest first."),
+        click.option("--columns", multiple=True, metavar="COLUMNS", help='Columns to show; "all" for every one.'),
+        click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most so many lines."),
+    ]  # fmt: skip
+    wrapped: Callable[..., Any] = with_selection
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _listed(given: Sequence[str]) -> list[str]:
+    return [name.strip() for text in given for name in text.split(",") if name.strip()]
