@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
 
 from tuner.core.result import DONE, TRIAL_ID, flatten
@@ -16,6 +18,7 @@ from tuner.errors import TrialFailed
 from tuner.storage import remote
 from tuner.storage.recovery import read as journal_records
 
+from .directories import read_directory
 from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
 from .importances import Evaluated, Evaluator, importances, require_optuna
 from .persistence import Persistence
@@ -78,6 +81,49 @@ class ResultGrid(Sequence[Result]):
         self._retention = retention or RetentionPolicy()
         self._persistence = persistence
         self._results = [result_of(trial, self._path, rows, self._retention, metric=metric, mode=mode) for trial in self._trials]
+
+    @classmethod
+    def from_directory(cls, path: str | os.PathLike[str], metric: str | None = None, mode: Mode | None = None) -> ResultGrid:
+        """Return what lies in the directory of an experiment; no training code is needed, nothing is unpickled and nothing changed.
+
+        The experiment may have ended, been killed or moved, or still be running: read is what has been written so far, and a later call
+        reads more. Ray Tune's directories are read as well, from what is plain JSON in them, and so are those of which only the trials'
+        own files are left.
+
+        Args:
+            path: The experiment's directory.
+            metric: What is optimised, where the directory does not say (Ray Tune's mode never is in it), or another than it says.
+            mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are.
+
+        Returns:
+            The results of all trials. Objects in configurations are the text that describes them. Trials that were running are RUNNING;
+            their rows are read when they are asked for, and may go further by then.
+
+        Raises:
+            FileNotFoundError: If there is no such directory, or no experiment in it.
+            StorageError: If a later version wrote it.
+            ValueError: If the mode is unknown.
+
+        Example:
+            >>> import tuner as tune
+            >>> tuner = tune.Tuner(
+            ...     lambda config: tune.report({"loss": config["x"]}),
+            ...     param_space={"x": tune.grid_search([1, 2])},
+            ...     tune_config=tune.TuneConfig(metric="loss", mode="min"),
+            ...     run_config=tune.RunConfig(name="read_again", storage_path=getfixture("tmp_path"), verbose=0),
+            ... )
+            >>> path = tuner.fit().experiment_path
+            >>> tune.ResultGrid.from_directory(path).get_best_result().config
+            {'x': 1}
+
+        Departures:
+            Ray Tune's restores a `Tuner` for this, with the training code at hand, and unpickles what lies in the directory.
+        """
+        if mode is not None:
+            check_mode(mode)
+        directory = Path(path).expanduser().absolute()
+        found = read_directory(directory)
+        return cls(found.trials, os.fspath(directory), found.rows, metric or found.metric, mode or found.mode, retention=found.retention)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
