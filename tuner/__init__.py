@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .execution.resource_requests import PlacementGroupFactory, with_resources
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
     from .execution.trainable import Trainable, with_parameters
+    from .hindsight import WhatIf, WhatIfComparison, what_if
     from .loggers import Callback, CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
     from .storage.checkpoints import Checkpoint
     from .tuner import Tuner
@@ -83,6 +84,7 @@ _NAMES = {
     "tuner.execution.resource_requests": ("PlacementGroupFactory", "with_resources"),
     "tuner.execution.session": ("TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report"),
     "tuner.execution.trainable": ("Trainable", "with_parameters"),
+    "tuner.hindsight": ("WhatIf", "WhatIfComparison", "what_if"),
     "tuner.loggers": ("CSVLoggerCallback", "Callback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"),
     "tuner.storage.checkpoints": ("Checkpoint",),
     "tuner.tuner": ("Tuner",),
@@ -120,6 +122,8 @@ __all__ = [
     "TuneContext",
     "Tuner",
     "TunerError",
+    "WhatIf",
+    "WhatIfComparison",
     "checkpoint_dir",
     "choice",
     "create_scheduler",
@@ -142,6 +146,7 @@ __all__ = [
     "report",
     "sample_from",
     "uniform",
+    "what_if",
     "with_parameters",
     "with_resources",
 ]

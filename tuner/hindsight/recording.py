@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from tuner.analysis.rows import Row
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Ending, Failure, Status, Trial
-from tuner.directory import read_declaration
 from tuner.execution.recorded import Curve, CurvePoint
+from tuner.storage.declaration import read_declaration
 from tuner.storage.layout import DECLARATION
 
 from .timing import Pace, Timing, read_timing
@@ -103,13 +104,25 @@ def read_recording(grid: ResultGrid) -> Recording:
         trials=trials,
         settings=settings,
         seed=int(declared.get("seed", 0)),
-        metric=grid.metric,
-        mode=grid.mode,
+        metric=_metric_of(grid),
+        mode=_mode_of(grid),
         timing=timing,
         max_concurrent=_max_concurrent(settings, declared),
         is_inline=_noted(declared, "run_config", "executor") == "inline",
         caveats=[*_caveats(grid.trials, len(trials), declared)],
     )
+
+
+def _metric_of(grid: ResultGrid) -> str | None:
+    with contextlib.suppress(ValueError):
+        return grid.objective(mode="min")[0]
+    return None
+
+
+def _mode_of(grid: ResultGrid) -> str | None:
+    with contextlib.suppress(ValueError):
+        return grid.objective(metric="any")[1]
+    return None
 
 
 def _refuse_grafts(trials: Sequence[Trial]) -> None:
@@ -179,6 +192,8 @@ def _max_concurrent(settings: ExperimentSettings | None, declared: Mapping[str, 
 
 
 def _caveats(trials: Sequence[Trial], num_used: int, declared: Mapping[str, Any]) -> Iterator[str]:
+    if not declared:
+        yield "the directory tells neither how trials ended nor what else took time; each curve counts as complete"
     if num_left := len(trials) - num_used:
         yield f"{num_left} of {len(trials)} trials never ran and are left out"
     num_retries = sum(trial.num_failures - (trial.status is Status.ERROR) for trial in trials)

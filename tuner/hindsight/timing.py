@@ -41,12 +41,14 @@ class Timing:
 
     Attributes:
         elapsed_s: Its running time; None where no journal tells.
+        begin_s: How long it took until the first trial was asked for.
         leave_s: How long a trial took to be gone once it was told to, mostly.
         save_s: How long one took to save when it was asked to, mostly.
         paces: What is to be known of each trial, by its id.
     """
 
     elapsed_s: float | None = None
+    begin_s: float = 0.0
     leave_s: float = 0.0
     save_s: float = 0.0
     paces: Mapping[str, Pace] = field(default_factory=dict)
@@ -79,6 +81,7 @@ class _Watch:
     def __init__(self, *, is_uniform: bool) -> None:
         self._is_uniform = is_uniform
         self._elapsed_s: float | None = None
+        self._first_s: float | None = None
         self._turn_s = self._exit_s = 0.0
         self._asked_s: dict[str, float] = {}
         self._began_s: dict[str, float] = {}
@@ -92,6 +95,7 @@ class _Watch:
 
     def see(self, record: Mapping[str, Any]) -> None:
         at_s = float(record["t"])
+        self._first_s = at_s if self._first_s is None else self._first_s
         match record["k"]:
             case "turn":
                 self._turn_s = at_s
@@ -119,7 +123,13 @@ class _Watch:
             self._close(trial_id, self._elapsed_s or 0.0)
         # Where nobody was told to leave, the quickest end tells best how long a worker takes that has nothing more to do.
         leave_s = median(self._leaves_s) if self._leaves_s else min((pace.exit_s for pace in self._paces.values()), default=0.0)
-        return Timing(self._elapsed_s, leave_s, median(self._saves_s) if self._saves_s else 0.0, dict(self._paces))
+        return Timing(
+            elapsed_s=self._elapsed_s,
+            begin_s=self._first_s or 0.0,
+            leave_s=leave_s,
+            save_s=median(self._saves_s) if self._saves_s else 0.0,
+            paces=dict(self._paces),
+        )
 
     def _start(self, trial_id: str, attempt: int, at_s: float) -> None:
         pace = self._paces[trial_id]
