@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from schedulers.decisions import Decision
 from tuner.analysis.frames import to_frame
 from tuner.analysis.ranking import Mode, rank
 from tuner.loggers.formatting import printable, show
@@ -43,6 +44,7 @@ class WhatIf:
         in_full: What it takes where every trial runs through all that was recorded of it.
         replayed: What it takes under the other scheduler.
         trials: Each trial, in the order of creation.
+        decisions: What the scheduler, and the recorded stop criterion, decided about trials, in order, each with its reason.
         supposes_saves: Whether the scheduler pauses trials that saved nothing when they were recorded, so that a real run would refuse.
         drift: By how much `in_full` differs from `recorded` in running time, as a share of it: -0.05 for 5 % less. None where that was
             not on the same slots, or is not known.
@@ -60,6 +62,7 @@ class WhatIf:
     in_full: Account
     replayed: Account
     trials: Sequence[TrialOutcome]
+    decisions: Sequence[Decision]
     supposes_saves: bool
     drift: float | None
     caveats: Sequence[str]
@@ -180,7 +183,10 @@ class WhatIf:
         return "\n".join(self.lines())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the answer as strict JSON values, all names as the attributes' and properties'; None for what is not known."""
+        """Return the answer as strict JSON values, all names as the attributes' and properties'; None for what is not known.
+
+        Of the decisions those are in it that ended trials.
+        """
         chosen, best = self.chosen, self.best_recorded
         fields = {
             **{name: getattr(self, name) for name in ("experiment", "scheduler", "metric", "mode", "num_slots")},

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from schedulers.decisions import Exploit, Resize
+from schedulers.decisions import Decision, Exploit, Resize
 from schedulers.scheduler import Scheduler
 from tuner.analysis.ranking import Mode, is_number
 from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded, TrialPaused, TrialStarted
-from tuner.core.counsel import Advice
+from tuner.core.counsel import Advice, StopAll
 from tuner.core.events import Event, SearchEnded, TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.core.result import TRAINING_ITERATION
@@ -58,6 +58,7 @@ class Replay:
         account: What it took and found.
         trials: The engine's records of the trials, in the order in which they were recorded.
         stints: What became of each trial meanwhile, by its id.
+        decisions: What was decided about trials, in order.
         remarks: What the scheduler had to say to the user.
         state: What it told of itself in the end.
     """
@@ -65,6 +66,7 @@ class Replay:
     account: Account
     trials: Sequence[Trial]
     stints: Mapping[str, Stint]
+    decisions: Sequence[Decision]
     remarks: Sequence[str]
     state: str
 
@@ -99,8 +101,8 @@ def replay(
         save_s=0.0 if supposes_saves else timing.save_s,
     )
     experiment = Experiment(_settings(recording, slots, metric, mode, can_save=can_save), scheduler, _RecordedStops(recording.trials))
-    witness = _Witness(executor, metric, timing.begin_s)
-    driver = Driver(experiment, executor, _Watchman(scheduler), _Desk(recording.trials), witness, _delete_nothing, tick_s=None)
+    witness, watchman = _Witness(executor, metric, timing.begin_s), _Watchman(scheduler)
+    driver = Driver(experiment, executor, watchman, _Desk(recording.trials), witness, _delete_nothing, tick_s=None)
     driver.run()
     if experiment.misuse:
         raise CannotPauseRecording(experiment.misuse)
@@ -114,6 +116,7 @@ def replay(
         ),
         experiment.trials,
         stints,
+        tuple(watchman.decisions),
         tuple(witness.remarks),
         scheduler.debug_string(),
     )
@@ -164,7 +167,7 @@ class _RecordedStops(Stopper):
     """Stops trials where the recorded stop criterion stopped them."""
 
     def __init__(self, trials: Sequence[RecordedTrial]) -> None:
-        self._last = {
+        self._last: dict[str, int] = {
             trial.trial_id: trial.curve.points[-1].metrics[TRAINING_ITERATION]
             for trial in trials
             if trial.is_stopped_by_criterion and trial.curve.points
@@ -181,12 +184,15 @@ class _Watchman:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
+        self.decisions: list[Decision] = []
 
     def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
         """Look at what was decided."""
         for said in advice:
             if isinstance(said.decision, Exploit | Resize):
                 raise ValueError(cannot_be_replayed(self._scheduler))  # noqa: TRY004  (the scheduler's value, not its type)
+            if not isinstance(said.decision, StopAll):
+                self.decisions.append(said.decision)
 
     def flush(self) -> None:
         """Do nothing: there is nothing to be lost."""

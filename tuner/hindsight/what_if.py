@@ -148,6 +148,7 @@ def _answer(recording: Recording, scheduler: Scheduler, num_slots: int | None, m
         in_full=in_full,
         replayed=replayed.account,
         trials=tuple(outcomes),
+        decisions=replayed.decisions,
         supposes_saves=supposes_saves,
         drift=drift,
         caveats=tuple(_caveats(recording, outcomes, drift, supposes_saves=supposes_saves)),
