@@ -36,7 +36,7 @@ class Curve:
 
     Attributes:
         points: Its results, with ascending ``training_iteration``.
-        start_s: Seconds from the start of a worker until the training code ran.
+        start_s: Seconds from the start of its first worker until the training code ran.
         exit_s: Seconds from its last result, or from the start of the training code where it has none, to its own end.
         failure: With what it ended; None where it did not fail.
     """
@@ -51,12 +51,13 @@ class Curve:
 class RecordedExecutor(VirtualExecutor):
     """Lets recorded trials run once more in virtual time, without processes, files or chance.
 
-    A trial that is stopped or paused takes `leave_s` to be gone, and `save_s` more where it has to save for that; one that is resumed goes
-    on behind its checkpoint, after as long a start as its first one was.
+    A trial that is stopped or paused takes `leave_s` to be gone, and `save_s` more where it has to save for that; one that is resumed
+    takes `restart_s` to start, and goes on behind its checkpoint.
 
     Args:
         curves: What each trial reports, by its id.
         capacity: Total resources, e.g. ``{"cpu": 4.0}``.
+        restart_s: Seconds from the start of a trial's second or later worker until the training code runs.
         leave_s: Seconds from the word that tells a trial to leave until it is gone.
         save_s: Seconds that it needs to save before that, where it is asked to.
 
@@ -71,23 +72,34 @@ class RecordedExecutor(VirtualExecutor):
         62.0
     """
 
-    def __init__(self, curves: Mapping[str, Curve], *, capacity: Mapping[str, float], leave_s: float = 0.0, save_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        curves: Mapping[str, Curve],
+        *,
+        capacity: Mapping[str, float],
+        restart_s: float = 0.0,
+        leave_s: float = 0.0,
+        save_s: float = 0.0,
+    ) -> None:
         super().__init__(capacity)
         self._curves = curves
+        self._restart_s = restart_s
         self._leave_s = leave_s
         self._save_s = save_s
 
     def _employ(self, command: StartWorker) -> VirtualWorker:
-        return _Worker(command, self._curves[command.trial_id], self._leave_s, self._save_s)
+        curve = self._curves[command.trial_id]
+        return _Worker(command, curve, curve.start_s if command.attempt == 1 else self._restart_s, self._leave_s, self._save_s)
 
 
 @final
 class _Worker(VirtualWorker):
     """One attempt: a curve, and how far along it the attempt has come."""
 
-    def __init__(self, command: StartWorker, curve: Curve, leave_s: float, save_s: float) -> None:
+    def __init__(self, command: StartWorker, curve: Curve, start_s: float, leave_s: float, save_s: float) -> None:
         super().__init__(command)
         self._curve = curve
+        self._start_s = start_s
         self._leave_s = leave_s
         self._save_s = save_s
         self._next_checkpoint = command.next_checkpoint
@@ -96,8 +108,8 @@ class _Worker(VirtualWorker):
 
     @property
     def start_s(self) -> float:
-        """Return what the first start took."""
-        return self._curve.start_s
+        """Return what was given."""
+        return self._start_s
 
     @property
     def exit_s(self) -> float:

@@ -97,6 +97,7 @@ def replay(
     executor = RecordedExecutor(
         {trial.trial_id: trial.curve for trial in recording.trials},
         capacity=slots.capacity,
+        restart_s=timing.start_s,
         leave_s=timing.leave_s,
         save_s=0.0 if supposes_saves else timing.save_s,
     )

@@ -10,13 +10,15 @@ _MINUTE_S = 60.0
 
 
 def span(seconds: float) -> str:
-    """Return a time span, short ones with three digits.
+    """Return a time span, short ones to the millisecond.
 
     Example:
-        >>> span(7.3), span(0.0123), span(101.0)
-        ('7.3s', '0.0123s', '1m41s')
+        >>> span(7.3), span(0.0123), span(-101.0)
+        ('7.3s', '0.012s', '-1m41s')
     """
-    return f"{seconds:.3g}s" if abs(seconds) < _MINUTE_S else ("-" if seconds < 0 else "") + duration(abs(seconds))
+    if abs(seconds) < _MINUTE_S:
+        return f"{round(seconds, 2 if abs(seconds) >= 1 else 3) or 0.0:g}s"
+    return ("-" if seconds < 0 else "") + duration(abs(seconds))
 
 
 def percent(share: float) -> str:

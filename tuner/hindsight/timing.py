@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, final
@@ -42,6 +42,7 @@ class Timing:
     Attributes:
         elapsed_s: Its running time; None where no journal tells.
         begin_s: How long it took until the first trial was asked for.
+        start_s: How long a trial took, mostly, until its training code ran.
         leave_s: How long a trial took to be gone once it was told to, mostly.
         save_s: How long one took to save when it was asked to, mostly.
         paces: What is to be known of each trial, by its id.
@@ -49,6 +50,7 @@ class Timing:
 
     elapsed_s: float | None = None
     begin_s: float = 0.0
+    start_s: float = 0.0
     leave_s: float = 0.0
     save_s: float = 0.0
     paces: Mapping[str, Pace] = field(default_factory=dict)
@@ -122,12 +124,14 @@ class _Watch:
         for trial_id in list(self._began_s):
             self._close(trial_id, self._elapsed_s or 0.0)
         # Where nobody was told to leave, the quickest end tells best how long a worker takes that has nothing more to do.
-        leave_s = median(self._leaves_s) if self._leaves_s else min((pace.exit_s for pace in self._paces.values()), default=0.0)
+        leave_s = _median(self._leaves_s) if self._leaves_s else min((pace.exit_s for pace in self._paces.values()), default=0.0)
         return Timing(
             elapsed_s=self._elapsed_s,
             begin_s=self._first_s or 0.0,
+            # Not that of each trial: those that begin first wait until the training code is loaded, once for all.
+            start_s=_median([pace.start_s for pace in self._paces.values()]),
             leave_s=leave_s,
-            save_s=median(self._saves_s) if self._saves_s else 0.0,
+            save_s=_median(self._saves_s),
             paces=dict(self._paces),
         )
 
@@ -161,3 +165,7 @@ class _Watch:
 
     def _close(self, trial_id: str, at_s: float) -> None:
         self._paces[trial_id].worker_s += at_s - self._began_s.pop(trial_id, at_s)
+
+
+def _median(values: Sequence[float]) -> float:
+    return median(values) if values else 0.0
