@@ -9,7 +9,9 @@ from tuner.execution.recorded import Curve, CurvePoint, RecordedExecutor
 def points(*times_s, checkpoints=()):
     totals = [sum(times_s[: number + 1]) for number in range(len(times_s))]
     return [
-        CurvePoint({"loss": 1 / number, "training_iteration": number, "time_total_s": total_s}, took_s, has_checkpoint=number in checkpoints)
+        CurvePoint(
+            {"loss": 1 / number, "training_iteration": number, "time_total_s": total_s}, took_s, has_checkpoint=number in checkpoints
+        )
         for number, (took_s, total_s) in enumerate(zip(times_s, totals, strict=True), start=1)
     ]
 

@@ -88,7 +88,7 @@ def record(tmp_path, monkeypatch):
     """Return a function that runs an experiment in virtual time, and leaves a directory like any other."""
     names = itertools.count()
 
-    def run(world, scheduler=None, *, slots=1, can_save=False, stop=None, failure=None, search_alg=None, **more):
+    def run(world, scheduler=None, *, slots=1, can_save=False, stop=None, failure=None, search_alg=None, space=None, **more):
         def make_executor(plan, directory, objects):
             return SimulatedExecutor(world.curve, capacity={"cpu": float(slots)}, duration_s=world.pace_s)
 
@@ -97,7 +97,7 @@ def record(tmp_path, monkeypatch):
         monkeypatch.setattr(running.CheckpointStore, "find_damage", lambda *_: "")
         grid = tune.Tuner(
             Saves if can_save else never_saves,
-            param_space={"number": tune.grid_search(list(range(len(world.losses))))},
+            param_space=space or {"number": tune.grid_search(list(range(len(world.losses))))},
             tune_config=tune.TuneConfig(
                 metric="loss", mode="min", scheduler=scheduler or FIFOScheduler(), seed=7, search_alg=search_alg, **more
             ),

@@ -16,7 +16,6 @@ STOPPING = {
     "fifo": FIFOScheduler,
 }
 PAUSING = {"hyperband": lambda: HyperBandScheduler(max_t=9), "pasha": lambda: PASHAScheduler(max_t=9)}
-CASES = [(name, seed, slots) for name in STOPPING for seed, slots in ((1, 1), (2, 3))]
 
 
 def texts(decisions):
@@ -26,19 +25,16 @@ def texts(decisions):
 def assert_same(answer, ran):
     assert texts(answer.decisions) == texts(ran.decisions)
     assert answer.replayed.wall_clock_s == pytest.approx(ran.end_s)
-    assert [trial.iterations for trial in answer.trials] == [max((r["training_iteration"] for r in rows), default=0) for rows in rows_of(ran)]
+    assert [trial.iterations for trial in answer.trials] == [trial.farthest_iteration for trial in ran.grid.trials]
 
 
-def rows_of(ran):
-    return [result.rows.of(result.trial_id) for result in ran.grid]
-
-
-@pytest.mark.parametrize(("name", "seed", "slots"), CASES)
-@pytest.mark.parametrize("stop", [None, {"training_iteration": 4}])
-def test_a_recording_without_a_scheduler_is_judged_as_the_scheduler_would_have_judged_it(record, worlds, name, seed, slots, stop):
+@pytest.mark.parametrize("name", STOPPING)
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("run", [{"slots": 1}, {"slots": 3}, {"slots": 2, "stop": {"training_iteration": 4}}], ids=str)
+def test_a_recording_is_judged_as_the_scheduler_would_have_judged_it(record, worlds, name, seed, run):
     world = worlds.of(seed)
-    recorded = record(world, slots=slots, stop=stop)
-    assert_same(tune.what_if(recorded.path, STOPPING[name]()), record(world, STOPPING[name](), slots=slots, stop=stop))
+    recorded = record(world, **run)
+    assert_same(tune.what_if(recorded.path, STOPPING[name]()), record(world, STOPPING[name](), **run))
 
 
 @pytest.mark.parametrize("name", ["asha", *PAUSING])

@@ -109,7 +109,7 @@ def read_recording(grid: ResultGrid) -> Recording:
         timing=timing,
         max_concurrent=_max_concurrent(settings, declared),
         is_inline=_noted(declared, "run_config", "executor") == "inline",
-        caveats=[*_caveats(grid.trials, len(trials), declared)],
+        caveats=[*_caveats(grid.trials, len(trials), settings, declared)],
     )
 
 
@@ -191,11 +191,12 @@ def _max_concurrent(settings: ExperimentSettings | None, declared: Mapping[str, 
     return min((limit for limit in limits if limit), default=None)
 
 
-def _caveats(trials: Sequence[Trial], num_used: int, declared: Mapping[str, Any]) -> Iterator[str]:
+def _caveats(trials: Sequence[Trial], num_used: int, settings: ExperimentSettings | None, declared: Mapping[str, Any]) -> Iterator[str]:
     if not declared:
         yield "the directory tells neither how trials ended nor what else took time; each curve counts as complete"
-    if num_left := len(trials) - num_used:
-        yield f"{num_left} of {len(trials)} trials never ran and are left out"
+    num_declared = max(len(trials), (settings and settings.max_trials) or 0)
+    if num_left := num_declared - num_used:
+        yield f"{num_left} of {num_declared} trials never ran, or are not among the results given, and are left out"
     num_retries = sum(trial.num_failures - (trial.status is Status.ERROR) for trial in trials)
     if num_retries > 0:
         yield f"{num_retries} attempts failed and were tried again; only what counted in the end is replayed, not the time they cost"

@@ -111,9 +111,8 @@ def what_if(
     """
     if isinstance(scheduler, Mapping):
         if not scheduler or arguments:
-            raise ValueError(
-                f"scheduler must hold one scheduler at least, and no other arguments, got {scheduler!r} and {sorted(arguments)}"
-            )
+            told = f"{dict(scheduler)} with {sorted(arguments)}" if arguments else "none"
+            raise ValueError(f"scheduler must hold one scheduler at least, each with its own arguments, got {told}; construct them first")
         candidates = {str(name): checked(one, {}) for name, one in scheduler.items()}
         recording = read_recording(_grid(path_or_grid))
         return WhatIfComparison({name: _answer(recording, one, slots, metric, mode) for name, one in candidates.items()})
