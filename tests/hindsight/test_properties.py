@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PASHAScheduler
@@ -40,23 +40,32 @@ def trials(draw, number):
     failure = Failure("ValueError", "diverged") if draw(st.booleans()) else None
     # Nobody who is told to leave takes longer than one who ends by itself.
     curve = Curve(points, draw(SECONDS), LEAVE_S + draw(SECONDS), failure)
-    return RecordedTrial(f"t{number:05d}", {"x": number}, {"cpu": 1.0}, str(number), curve, draw(st.booleans()), False)
+    return RecordedTrial(
+        f"t{number:05d}", {"x": number}, {"cpu": 1.0}, str(number), curve, draw(st.booleans()), is_stopped_by_criterion=False
+    )
 
 
 @st.composite
 def recordings(draw, can_save):
     recorded = [draw(trials(number)) for number in range(draw(st.integers(1, 8)))]
-    first = recorded[0].curve.points
     if not any(isinstance(point.metrics.get("loss"), float) for trial in recorded for point in trial.curve.points):
-        extra = CurvePoint({"loss": 0.5, "training_iteration": len(first) + 1}, 1.0)
-        recorded[0].curve.points.append(extra)
-    settings = ExperimentSettings({"cpu": float(draw(st.integers(1, 4)))}, checkpoints=CheckpointPolicy(can_save_on_demand=can_save))
+        points = recorded[0].curve.points
+        points.append(CurvePoint({"loss": 0.5, "training_iteration": len(points) + 1}, 1.0))
     if can_save:
         for trial in recorded:
             trial.curve.points[:] = [CurvePoint(point.metrics, point.took_s) for point in trial.curve.points]
-    timing = Timing(leave_s=LEAVE_S)
+    policy = CheckpointPolicy(can_save_on_demand=can_save)
     return Recording(
-        "here", recorded, settings, draw(st.integers(0, 9)), "loss", draw(st.sampled_from(["min", "max"])), timing, None, False, ()
+        path="here",
+        trials=recorded,
+        settings=ExperimentSettings({"cpu": float(draw(st.integers(1, 4)))}, checkpoints=policy),
+        seed=draw(st.integers(0, 9)),
+        metric="loss",
+        mode=draw(st.sampled_from(["min", "max"])),
+        timing=Timing(leave_s=LEAVE_S),
+        max_concurrent=None,
+        is_inline=False,
+        caveats=(),
     )
 
 
@@ -86,6 +95,7 @@ def assert_sound(recording, answer):
 
 
 @pytest.mark.parametrize("make", STOPPING)
+@settings(max_examples=40)
 @given(recording=recordings(can_save=False))
 def test_who_only_stops_never_takes_longer(make, recording):
     answer = answer_of(recording, make)
@@ -97,6 +107,7 @@ def test_who_only_stops_never_takes_longer(make, recording):
 
 
 @pytest.mark.parametrize("make", PAUSING)
+@settings(max_examples=40)
 @given(recording=recordings(can_save=True))
 def test_who_pauses_trials_that_save_trains_nothing_twice(make, recording):
     answer = answer_of(recording, make)
@@ -106,6 +117,7 @@ def test_who_pauses_trials_that_save_trains_nothing_twice(make, recording):
 
 
 @pytest.mark.parametrize("make", PAUSING)
+@settings(max_examples=40)
 @given(recording=recordings(can_save=False))
 def test_who_pauses_trials_that_save_now_and_then_comes_to_an_end_as_well(make, recording):
     assert_sound(recording, answer_of(recording, make))
