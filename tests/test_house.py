@@ -19,7 +19,7 @@ HEAVY = {
 }  # fmt: skip
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
-GUIDES = ("README.md", "docs/schedulers.md", "docs/search_spaces.md", "docs/searchers.md")
+GUIDES = ("README.md", "docs/schedulers.md", "docs/search_spaces.md", "docs/searchers.md", "docs/what_if.md")
 BLOCKS = [(page, text) for page in GUIDES for text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))]
 IMPORTS = sorted(set(re.findall(r"`((?:from|import) (?:tuner|schedulers|searchers)\b[^`]*)`", README)))
 LINKS = [

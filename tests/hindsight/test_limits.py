@@ -1,5 +1,7 @@
 """What no recording can tell is said or refused."""
 
+import json
+
 import pytest
 
 import tuner as tune
@@ -135,6 +137,23 @@ def test_without_a_directory_slots_have_to_be_given():
     answer = tune.what_if(grid, FIFOScheduler(), slots=1)
     assert (answer.recorded, answer.replayed.wall_clock_s) == (None, 2.0)
     assert answer.caveats == ("the directory tells neither how trials ended nor what else took time; each curve counts as complete",)
+
+
+def test_ray_tunes_directories_are_asked_with_metric_mode_and_slots(tmp_path):
+    for number, losses in enumerate([[1.0, 0.9], [2.0, 1.9], [0.5, 0.4]]):
+        trial = tmp_path / f"train_0a1b2_0000{number}_{number}_x={number}_2026-11-21_05-33-04"
+        trial.mkdir()
+        (trial / "params.json").write_text(json.dumps({"x": number}))
+        rows = [
+            {"loss": loss, "training_iteration": step, "time_this_iter_s": 10.0, "trial_id": f"0a1b2_0000{number}", "done": step == 2}
+            for step, loss in enumerate(losses, start=1)
+        ]
+        (trial / "result.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    answer = tune.what_if(tmp_path, "asha", slots=1, metric="loss", mode="min", max_t=2, reduction_factor=2)
+    assert [(trial.trial_id, trial.fate, trial.iterations) for trial in answer.trials] == [
+        ("0a1b2_00000", Fate.COMPLETED, 2), ("0a1b2_00001", Fate.STOPPED, 1), ("0a1b2_00002", Fate.COMPLETED, 2),
+    ]  # fmt: skip
+    assert (answer.recorded, answer.in_full.wall_clock_s, answer.replayed.wall_clock_s) == (None, 60.0, 50.0)
 
 
 @pytest.mark.parametrize(

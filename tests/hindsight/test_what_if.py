@@ -147,7 +147,8 @@ def test_retries_count_once_and_are_told(record, worlds):
 def test_a_grid_may_be_a_part_of_an_experiment(late_bloomer):
     answer = tune.what_if(late_bloomer.grid[1:], FIFOScheduler())
     assert [trial.trial_id for trial in answer.trials] == ["t00001", "t00002"]
-    assert answer.replayed.wall_clock_s == 8.0
+    assert (answer.replayed.wall_clock_s, answer.recorded.num_iterations, answer.drift) == (8.0, 8, None)
+    assert answer.caveats == ("1 of 3 trials never ran, or are not among the results given, and are left out",)
 
 
 def test_the_table_of_trials_has_a_row_for_each(late_bloomer):

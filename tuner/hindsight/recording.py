@@ -80,6 +80,11 @@ class Recording:
     is_inline: bool
     caveats: Sequence[str]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all trials are in it that had a worker."""
+        return self.timing.paces.keys() <= {trial.trial_id for trial in self.trials}
+
 
 def read_recording(grid: ResultGrid) -> Recording:
     """Return what an experiment has recorded.

@@ -176,7 +176,7 @@ class _RecordedStops(Stopper):
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether this was its last result."""
-        return self._last.get(trial_id) == result[TRAINING_ITERATION]
+        return bool(self._last.get(trial_id) == result[TRAINING_ITERATION])
 
 
 @final

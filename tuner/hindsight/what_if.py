@@ -24,6 +24,8 @@ from .yardsticks import run_as_recorded, run_in_full
 
 _NOTICEABLE: Final = 0.2
 """Share by which the virtual clock may differ from the real one before a word is said about it."""
+_OF_THEIR_OWN: Final = 4.0
+"""Share by which it differs where training code tells a ``time_this_iter_s`` of its own."""
 _MOST: Final = 0.5
 
 
@@ -58,26 +60,17 @@ def what_if(
     """Return what another scheduler would have made of a recorded experiment: time saved, and quality lost.
 
     The recorded trials run once more on a virtual clock, in the order in which they were created: each reports what it reported then, and
-    takes as long as it took, until the scheduler stops or pauses it. The core, the driver and the scheduler are the real ones. Nothing is
-    trained, and nothing written. The same question gives the same answer each time.
+    takes as long as it took, until the scheduler stops or pauses it, as it could be paused then. The core, the driver and the scheduler
+    are the real ones; nothing is trained, nothing written, and the same question gets the same answer each time.
 
-    What no recording can tell:
-
-    - A curve ends where it was stopped when it was recorded. Where the scheduler would have gone on, the answer is a bound (`WhatIf`).
-      So record what you want to ask about with `FIFOScheduler`.
-    - Configurations are those that were recorded. A searcher that learns would have proposed others.
-    - Trials of population based training, as a recording or as a question, are refused.
-
-    A trial is paused, and goes on, as it could when it was recorded: at once, where it saves when it is asked to, for as long as that took;
-    at its next checkpoint, where its code reported some, with what came after the checkpoint trained again. Where trials saved nothing,
-    `ASHAScheduler` stops them, as it would in a real run; one that has to pause them is let suppose that they save whenever it likes, for
-    nothing, and the answer says so.
+    A curve ends where it was stopped when it was recorded; where the scheduler would have gone on, the answer is a bound (`WhatIf`). So
+    record with `FIFOScheduler` what you want to ask about. Configurations are those that were recorded, whatever a searcher would have
+    learned. Population based training is refused, as a recording and as a question. ``docs/what_if.md`` tells more.
 
     Args:
         path_or_grid: Directory of the experiment, see `ResultGrid.from_directory`, or its results.
         scheduler: The other scheduler, which stays as it is; its short name, see `create_scheduler`; or several by names of your own.
-        slots: How many trials run at once, whatever they ask for; None for the resources of the recorded experiment. One whose trials
-            shared a process ran one at a time.
+        slots: How many trials run at once, whatever they ask for; None for as many as then, which is one where they shared a process.
         metric: What counts as quality, flattened; None for the scheduler's own, or that of the experiment.
         mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None likewise.
         **arguments: Those of a scheduler that is named.
@@ -106,8 +99,6 @@ def what_if(
         >>> answer = tune.what_if(results.experiment_path, "asha", slots=1, max_t=9, reduction_factor=3)
         >>> answer.replayed.num_iterations, answer.regret, round(answer.saved_share, 2)
         (12, 0.0, 0.67)
-        >>> answer.trials[1].fate, answer.trials[1].iterations
-        (<Fate.STOPPED: 'stopped early'>, 1)
     """
     if isinstance(scheduler, Mapping):
         if not scheduler or arguments:
@@ -135,7 +126,7 @@ def _answer(recording: Recording, scheduler: Scheduler, num_slots: int | None, m
         for recorded, trial in zip(recording.trials, replayed.trials, strict=True)
     ]
     in_full, as_it_ran = run_in_full(recording, slots, objective), run_as_recorded(recording, objective)
-    is_same_place = num_slots is None and not recording.is_inline
+    is_same_place = num_slots is None and not recording.is_inline and recording.is_whole
     drift = in_full.wall_clock_s / as_it_ran.wall_clock_s - 1 if as_it_ran and is_same_place and as_it_ran.wall_clock_s else None
     return WhatIf(
         experiment=recording.path,
@@ -197,7 +188,9 @@ def _caveats(recording: Recording, outcomes: Sequence[TrialOutcome], drift: floa
         )
     if recording.is_inline:
         yield "the recorded trials shared one process, in which one trained at a time; so they do here, unless slots are given"
-    if drift is not None and abs(drift) > _NOTICEABLE:
+    if drift is not None and drift > _OF_THEIR_OWN:
+        yield f"the results tell {drift + 1:.3g} times as much time as really passed; what is told here is what they tell"
+    elif drift is not None and abs(drift) > _NOTICEABLE:
         more = "more" if drift > 0 else "less"
         yield f"the virtual clock takes {abs(drift):.0%} {more} for the experiment in full than it really took; compare times with care"
     yield from recording.caveats
