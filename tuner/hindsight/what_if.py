@@ -62,7 +62,6 @@ def what_if(
     The recorded trials run once more on a virtual clock, in the order in which they were created: each reports what it reported then, and
     takes as long as it took, until the scheduler stops or pauses it, as it could be paused then. The core, the driver and the scheduler
     are the real ones; nothing is trained, nothing written, and the same question gets the same answer each time.
-
     A curve ends where it was stopped when it was recorded; where the scheduler would have gone on, the answer is a bound (`WhatIf`). So
     record with `FIFOScheduler` what you want to ask about. Configurations are those that were recorded, whatever a searcher would have
     learned. Population based training is refused, as a recording and as a question. ``docs/what_if.md`` tells more.
@@ -82,8 +81,8 @@ def what_if(
         FileNotFoundError: If there is no such directory, or no experiment in it.
         StorageError: If it cannot be read.
         TypeError: If an argument has the wrong type, or the named scheduler no such argument.
-        ValueError: If the scheduler changes configurations or resources, the recording holds trials that went on from others' checkpoints
-            or no results, the metric was not reported, or something is missing that the recording does not tell.
+        ValueError: If the scheduler changes configurations or resources, the recording holds no results, or trials that went on from
+            others' checkpoints, the metric was not reported, or something is missing that nobody tells.
 
     Example:
         >>> import tuner as tune
