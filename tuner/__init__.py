@@ -56,8 +56,18 @@ if TYPE_CHECKING:
     from .execution.resource_requests import PlacementGroupFactory, with_resources
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
     from .execution.trainable import Trainable, with_parameters
+    from .handle import Handle, attach
     from .hindsight import WhatIf, WhatIfComparison, what_if
-    from .loggers import Callback, CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
+    from .loggers import (
+        Callback,
+        CLIReporter,
+        CSVLoggerCallback,
+        JsonLoggerCallback,
+        JupyterNotebookReporter,
+        LoggerCallback,
+        ProgressReporter,
+        TBXLoggerCallback,
+    )
     from .storage.checkpoints import Checkpoint
     from .tuner import Tuner
 
@@ -84,8 +94,12 @@ _NAMES = {
     "tuner.execution.resource_requests": ("PlacementGroupFactory", "with_resources"),
     "tuner.execution.session": ("TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report"),
     "tuner.execution.trainable": ("Trainable", "with_parameters"),
+    "tuner.handle": ("Handle", "attach"),
     "tuner.hindsight": ("WhatIf", "WhatIfComparison", "what_if"),
-    "tuner.loggers": ("CSVLoggerCallback", "Callback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"),
+    "tuner.loggers": (
+        "CLIReporter", "CSVLoggerCallback", "Callback", "JsonLoggerCallback", "JupyterNotebookReporter", "LoggerCallback",
+        "ProgressReporter", "TBXLoggerCallback",
+    ),
     "tuner.storage.checkpoints": ("Checkpoint",),
     "tuner.tuner": ("Tuner",),
 }  # fmt: skip
@@ -93,6 +107,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = frozenset({"callback", "experiment", "logger", "result", "stopper"})
 
 __all__ = [
+    "CLIReporter",
     "CSVLoggerCallback",
     "Callback",
     "Checkpoint",
@@ -102,11 +117,14 @@ __all__ = [
     "ExperimentPlateauStopper",
     "FailureConfig",
     "FunctionStopper",
+    "Handle",
     "JsonLoggerCallback",
+    "JupyterNotebookReporter",
     "LoggerCallback",
     "MaximumIterationStopper",
     "NoopStopper",
     "PlacementGroupFactory",
+    "ProgressReporter",
     "Result",
     "ResultGrid",
     "ResumeConfig",
@@ -124,6 +142,7 @@ __all__ = [
     "TunerError",
     "WhatIf",
     "WhatIfComparison",
+    "attach",
     "checkpoint_dir",
     "choice",
     "create_scheduler",
