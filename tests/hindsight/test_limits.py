@@ -17,6 +17,10 @@ from schedulers import (
 from schedulers.decisions import Exploit, Reason, Resize
 from schedulers.scheduler import Scheduler
 from searchers import ConcurrencyLimiter, TreeSearch, create_searcher
+from tuner.analysis.rows import MemoryRows
+from tuner.core.events import BY_REQUEST
+from tuner.core.steering import FORK_RULE
+from tuner.core.trial import CheckpointRecord, Ending, Graft, Status, Trial
 from tuner.hindsight import Fate
 from tuner.testing import simulate
 
@@ -80,6 +84,27 @@ def test_what_population_based_training_recorded_is_refused():
     assert any(trial.grafts for trial in simulation.grid.trials)
     with pytest.raises(ValueError, match="went on from another one's checkpoint; what population based training recorded"):
         tune.what_if(simulation.grid, FIFOScheduler(), slots=1)
+
+
+def test_what_users_did_by_hand_is_left_out_or_cut():
+    def trial_of(trial_id, losses, reason=None, *, is_fork=False):
+        trial = Trial(trial_id, {}, {"cpu": 1.0})
+        trial.status, trial.attempt, trial.reason = Status.TERMINATED, 1, reason
+        trial.ending = Ending.STOPPED_EARLY if reason else Ending.COMPLETED
+        if is_fork:
+            checkpoint = CheckpointRecord(0, 1)
+            trial.grafts = [Graft(0, 0, 0, {}, "t00000", checkpoint, 1, 0, Reason(FORK_RULE))]
+        return trial, [{"loss": loss, "training_iteration": step + is_fork, "time_this_iter_s": 1.0} for step, loss in enumerate(losses, 1)]
+
+    told = [
+        trial_of("t00000", [1.0, 0.9]),
+        trial_of("t00001", [2.0], Reason(BY_REQUEST)),
+        trial_of("f00000", [0.5], is_fork=True),
+    ]
+    rows = MemoryRows({trial.trial_id: rows for trial, rows in told})
+    answer = tune.what_if(tune.ResultGrid([trial for trial, _ in told], "nowhere", rows, "loss", "min"), "fifo", slots=1)
+    assert [(trial.trial_id, trial.fate) for trial in answer.trials] == [("t00000", Fate.COMPLETED), ("t00001", Fate.RAN_OUT)]
+    assert "1 of 3 trials were forked from others by hand and are left out" in answer.caveats
 
 
 def test_an_answer_beyond_what_was_recorded_is_a_bound(record, world):

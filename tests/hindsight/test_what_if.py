@@ -140,7 +140,7 @@ def test_retries_count_once_and_are_told(record, worlds):
     recorded = record(Moody([[1.0, 0.5]], [1.0]), failure={"max_failures": 1})
     answer = tune.what_if(recorded.path, FIFOScheduler())
     assert (answer.replayed.num_iterations, answer.replayed.wall_clock_s, answer.recorded.wall_clock_s) == (2, 2.0, 4.0)
-    assert any("1 attempts failed and were tried again" in caveat for caveat in answer.caveats)
+    assert any("attempts that failed and were tried again: 1" in caveat for caveat in answer.caveats)
     assert any("50% less" in caveat for caveat in answer.caveats)
 
 

@@ -15,6 +15,7 @@ from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import Row
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
+from tuner.core.steering import FORK_RULE
 from tuner.core.trial import Ending, Failure, Status, Trial
 from tuner.execution.recorded import Curve, CurvePoint
 from tuner.storage.declaration import read_declaration
@@ -130,8 +131,13 @@ def _mode_of(grid: ResultGrid) -> str | None:
     return None
 
 
+def _is_fork(trial: Trial) -> bool:
+    """Return whether the user let a trial begin where another one stood, so that there is no beginning to its curve."""
+    return bool(trial.grafts) and trial.grafts[0].reason.rule == FORK_RULE
+
+
 def _refuse_grafts(trials: Sequence[Trial]) -> None:
-    if grafted := [trial.trial_id for trial in trials if trial.grafts]:
+    if grafted := [trial.trial_id for trial in trials if trial.grafts and not _is_fork(trial)]:
         raise ValueError(
             f"recording must hold curves of one configuration each, got {len(grafted)} trials, {grafted[:3]}..., that went on from another "
             "one's checkpoint; what population based training recorded cannot be judged by another scheduler"
@@ -139,8 +145,8 @@ def _refuse_grafts(trials: Sequence[Trial]) -> None:
 
 
 def _has_run(trial: Trial) -> bool:
-    """Return whether a trial has a place in a replay: it was started, reported, or was refused for good."""
-    return bool(trial.attempt or trial.last_result) or trial.status is Status.ERROR
+    """Return whether a trial has a place in a replay: it was started, reported, or was refused for good, and is no fork."""
+    return (bool(trial.attempt or trial.last_result) or trial.status is Status.ERROR) and not _is_fork(trial)
 
 
 def _recorded(trial: Trial, result: Result, pace: Pace, *, saves_on_demand: bool) -> RecordedTrial:
@@ -199,12 +205,14 @@ def _max_concurrent(settings: ExperimentSettings | None, declared: Mapping[str, 
 def _caveats(trials: Sequence[Trial], num_used: int, settings: ExperimentSettings | None, declared: Mapping[str, Any]) -> Iterator[str]:
     if not declared:
         yield "the directory tells neither how trials ended nor what else took time; each curve counts as complete"
-    num_declared = max(len(trials), (settings and settings.max_trials) or 0)
+    if num_forks := sum(map(_is_fork, trials)):
+        yield f"{num_forks} of {len(trials)} trials were forked from others by hand and are left out"
+    num_declared = max(len(trials) - num_forks, (settings and settings.max_trials) or 0)
     if num_left := num_declared - num_used:
         yield f"{num_left} of {num_declared} trials never ran, or are not among the results given, and are left out"
     num_retries = sum(trial.num_failures - (trial.status is Status.ERROR) for trial in trials)
     if num_retries > 0:
-        yield f"{num_retries} attempts failed and were tried again; only what counted in the end is replayed, not the time they cost"
+        yield f"attempts that failed and were tried again: {num_retries}; what counted in the end is replayed, and not the time they cost"
     searcher = _kind_of(_noted(declared, "tune_config", "search_alg"))
     if searcher and searcher not in _INDEPENDENT:
         yield f"{searcher} chose configurations by earlier results; the replay keeps those that it chose then"
