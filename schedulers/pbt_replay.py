@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from .decisions import Decision, Exploit, Pause, Reason, Resume, Save
 from .scheduler import Scheduler, TrialView
@@ -61,6 +61,8 @@ class PopulationBasedTrainingReplay(Scheduler):
         From Ray Tune: a trial whose configuration is not `config` is not given another one, but a remark says so; lines may be given
         without a file; changes that one result has passed together are not spread over the next results.
     """
+
+    changes_trials: ClassVar[bool] = True
 
     def __init__(self, policy_file: str | Sequence[str | Sequence[Any]]) -> None:
         steps = [_parsed(line) for line in _lines(policy_file)]

@@ -85,6 +85,7 @@ class PopulationScheduler(DirectedScheduler):
     """
 
     needs_population: ClassVar[bool] = True
+    changes_trials: ClassVar[bool] = True
     prefix: ClassVar[str]
     """What the names of its reasons begin with."""
 

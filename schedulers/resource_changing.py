@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 from .allocation import OVER, ROUNDING, AllocationFunction, DistributeResources, ResourceAllocation, Resources, malformed, misfit
 from .decisions import Decision, Exploit, Number, Pause, Reason, Resize, Stop
@@ -50,6 +50,8 @@ class ResourceChangingScheduler(Scheduler):
         are never given more than there is; resources that a trial yet to come could start with are not handed out until it has been
         clear for a result that none comes; what was handed out survives a restore.
     """
+
+    changes_trials: ClassVar[bool] = True
 
     def __init__(
         self,

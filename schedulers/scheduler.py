@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 from searchers.declaration import Declared
 
@@ -94,12 +94,15 @@ class Scheduler(Declared, ABC):
         metric: Flattened name of what is optimised; None as long as nobody has named it.
         mode: ``"min"`` or ``"max"``: its direction.
         experiment: What can be seen of the experiment; the engine sets it before the first trial is added.
+        changes_trials: Whether trials may go on with another configuration, or other resources, than they began with: what becomes of them
+            then cannot be told from recordings.
         remarks: Sentences for the user. The engine shows each once, and empties the list; append to a list of your own making.
     """
 
     metric: str | None = None
     mode: str | None = None
     experiment: ExperimentView = NoExperiment()
+    changes_trials: ClassVar[bool] = False
     remarks: Sequence[str] = ()
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
     from .execution.trainable import Trainable, with_parameters
     from .handle import Handle, attach
+    from .hindsight import WhatIf, WhatIfComparison, what_if
     from .loggers import (
         Callback,
         CLIReporter,
@@ -94,6 +95,7 @@ _NAMES = {
     "tuner.execution.session": ("TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report"),
     "tuner.execution.trainable": ("Trainable", "with_parameters"),
     "tuner.handle": ("Handle", "attach"),
+    "tuner.hindsight": ("WhatIf", "WhatIfComparison", "what_if"),
     "tuner.loggers": (
         "CLIReporter", "CSVLoggerCallback", "Callback", "JsonLoggerCallback", "JupyterNotebookReporter", "LoggerCallback",
         "ProgressReporter", "TBXLoggerCallback",
@@ -148,6 +150,8 @@ __all__ = [
     "TuneContext",
     "Tuner",
     "TunerError",
+    "WhatIf",
+    "WhatIfComparison",
     "attach",
     "checkpoint_dir",
     "choice",
@@ -171,6 +175,7 @@ __all__ = [
     "report",
     "sample_from",
     "uniform",
+    "what_if",
     "with_parameters",
     "with_resources",
 ]

@@ -20,8 +20,6 @@ from tuner.core.trial import CheckpointRecord, Failure
 from tuner.execution.executor import Executor
 
 from .helm import Helm
-from .observers import Observers
-from .proposer import Proposer
 
 _NOTICEABLE_S = 0.1
 
@@ -36,6 +34,29 @@ class EventLog(Protocol):
         """Write everything taken in, in one piece."""
 
 
+class SuggestionSource(Protocol):
+    """Where configurations are asked for: the searcher's desk, or what has been recorded at one."""
+
+    def ask(self, trial_ids: list[str], /) -> Sequence[Event]:
+        """Return one answer for each id."""
+
+
+class Audience(Protocol):
+    """Who hears of what happens, turn by turn."""
+
+    def begin_turn(self) -> None:
+        """Hear that a turn begins."""
+
+    def tell(self, notice: Notice, /) -> bool:
+        """Hear of a notice; return whether somebody wants a checkpoint of the trial at its result."""
+
+    def remark(self, text: str, /) -> None:
+        """Hear what the scheduler wants the user to know."""
+
+    def end_turn(self) -> None:
+        """Hear that the turn is over."""
+
+
 class Driver:
     """Runs an experiment to its end.
 
@@ -43,7 +64,7 @@ class Driver:
         experiment: The state, fresh or replayed.
         executor: Where trials run.
         log: Where events are written before anything is done about them.
-        proposer: The searcher's desk.
+        proposer: Who proposes configurations.
         observers: Who hears of what happens.
         delete_checkpoint: Deletes a trial's superseded checkpoint.
         find_damage: Returns what is wrong with a trial's checkpoint, empty for nothing; asked before a worker starts from one. None
@@ -63,8 +84,8 @@ class Driver:
         experiment: Experiment,
         executor: Executor,
         log: EventLog,
-        proposer: Proposer,
-        observers: Observers,
+        proposer: SuggestionSource,
+        observers: Audience,
         delete_checkpoint: Callable[[str, CheckpointRecord], None],
         *,
         find_damage: Callable[[str, CheckpointRecord], str] | None = None,
