@@ -96,7 +96,7 @@ class _Column:
 
         if self.is_categorical:
             return CategoricalDistribution(sorted({repr(value) for value in self.values}))
-        low, high, is_log = min(self.values), max(self.values), _is_log(self.values)
+        low, high, is_log = min(self.values), max(self.values), is_logarithmic(self.values)
         if all(isinstance(value, int) for value in self.values):
             return IntDistribution(low, high, log=is_log)
         return FloatDistribution(float(low), float(high), log=is_log)
@@ -112,7 +112,7 @@ def _columns(trials: Iterable[Evaluated]) -> dict[str, _Column]:
     }
 
 
-def _is_log(values: Sequence[float]) -> bool:
+def is_logarithmic(values: Sequence[float]) -> bool:
     """Return whether numbers lie more evenly on a logarithmic scale than on a linear one: which one was searched is not written down."""
     if min(values) <= 0 or max(values) < _MIN_LOG_RATIO * min(values):
         return False

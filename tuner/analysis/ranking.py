@@ -36,6 +36,17 @@ def check_mode(mode: str | None, name: str = "mode") -> Mode:
     raise ValueError(f"{name} must be 'min' or 'max', got {mode!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
 
+def objective_of(metric: str | None, mode: str | None) -> tuple[str, Mode]:
+    """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation) if there are both.
+
+    Raises:
+        ValueError: If there is no metric, no mode, or no such mode.
+    """
+    if not metric:
+        raise ValueError("metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig")
+    return metric, check_mode(mode)
+
+
 def is_number(value: Any) -> TypeGuard[float]:
     """Return whether a metric's value can be compared: a Python number, but no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -19,7 +19,7 @@ from tuner.storage.recovery import read as journal_records
 from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
 from .importances import Evaluated, Evaluator, importances, require_optuna
 from .persistence import Persistence
-from .ranking import Mode, check_mode, is_number, rank, unknown_metric
+from .ranking import Mode, check_mode, is_number, objective_of, rank, unknown_metric
 from .result import Result, result_of
 from .rows import Row, Rows
 from .story import story_of
@@ -183,10 +183,7 @@ class ResultGrid(Sequence[Result]):
         Raises:
             ValueError: If there is no metric, no mode, or no such mode.
         """
-        name, direction = metric or self._metric, mode or self._mode
-        if not name:
-            raise ValueError("metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig")
-        return name, check_mode(direction)
+        return objective_of(metric or self._metric, mode or self._mode)
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pd.DataFrame:
         """Return a table with a row for every trial, whatever its status, in the order of creation.

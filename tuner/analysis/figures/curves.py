@@ -1,0 +1,73 @@
+"""Learning curves as a chart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tuner.analysis.plots.curves import Curve
+
+from .style import BEST, OTHER, STATE_COLORS, direction, label, log_if_wide, new_figure
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str) -> go.Figure:
+    """Return all curves, coloured by where the trials stand, the best one on top.
+
+    Args:
+        curves: The curves.
+        metric: What they show.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+        x: What they are drawn over.
+    """
+    figure = new_figure(420)
+    opacity = max(0.25, min(0.8, 12 / max(1, len(curves))))
+    for state in dict.fromkeys(curve.state for curve in curves if not curve.is_best):
+        xs, ys, texts = _joined([curve for curve in curves if curve.state == state and not curve.is_best])
+        line = {"color": STATE_COLORS.get(state, OTHER), "width": 1.4}
+        _add(figure, state, xs, ys, texts, line, opacity)
+    for curve in curves:
+        if curve.is_best:
+            xs, ys, texts = _joined([curve])
+            _add(figure, f"best: {label(curve.trial_id)}", xs, ys, texts, {"color": BEST, "width": 3}, 1.0)
+    figure.update_xaxes(title_text=label(x))
+    values = [value for curve in curves for value in curve.values]
+    figure.update_yaxes(title_text=label(metric) + direction(mode), type=log_if_wide(values))
+    return figure
+
+
+def _add(
+    figure: go.Figure, name: str, xs: list[float | None], ys: list[float | None], texts: list[str], line: dict[str, object], opacity: float
+) -> None:
+    is_single = sum(value is not None for value in ys) == len([1 for value in xs if value is None])
+    figure.add_scatter(
+        x=xs, y=ys, text=texts, name=name, mode="lines+markers" if is_single else "lines", line=line, opacity=opacity,
+        marker={"size": 5}, hovertemplate="%{text}<br>%{x}: %{y:.6g}<extra></extra>",
+    )  # fmt: skip
+
+
+def _joined(curves: Sequence[Curve]) -> tuple[list[float | None], list[float | None], list[str]]:
+    """Return curves as one line with gaps between them, which is drawn many times faster than as many lines."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    texts: list[str] = []
+    for curve in curves:
+        name, before = label(curve.trial_id), -math.inf
+        for place, value in zip(curve.xs, curve.values, strict=True):
+            if place < before:  # gone on from a checkpoint further back
+                _gap(xs, ys, texts)
+            xs.append(place)
+            ys.append(value if math.isfinite(value) else None)
+            texts.append(name)
+            before = place
+        _gap(xs, ys, texts)
+    return xs, ys, texts
+
+
+def _gap(xs: list[float | None], ys: list[float | None], texts: list[str]) -> None:
+    xs.append(None)
+    ys.append(None)
+    texts.append("")
