@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
 
 from tuner.core.result import DONE, TRIAL_ID, flatten
@@ -16,9 +18,12 @@ from tuner.errors import TrialFailed
 from tuner.storage import remote
 from tuner.storage.recovery import read as journal_records
 
+from .figures import Plots
 from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
 from .importances import Evaluated, Evaluator, importances, require_optuna
+from .page import write_page
 from .persistence import Persistence
+from .plots import Source
 from .ranking import Mode, check_mode, is_number, objective_of, rank, unknown_metric
 from .result import Result, result_of
 from .rows import Row, Rows
@@ -176,6 +181,31 @@ class ResultGrid(Sequence[Result]):
             raise RuntimeError(f"no trial has a finite value of {name!r} (scope {scope!r}); filter_nan_and_inf=False compares the others")
         best = max(values, key=lambda index: rank(values[index], direction))
         return dataclasses.replace(self._results[best], metric=name, mode=direction)
+
+    @property
+    def plot(self) -> Plots:
+        """The charts of the experiment as Plotly figures, and under ``plot.data`` what they show as data frames; needs the extra ``report``."""
+        return Plots(self._source())
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write an HTML page with charts and tables of all trials: one file, which a browser opens without network or server.
+
+        Where there are more than 200 trials or 200 points to a curve, fewer are drawn; the page says which.
+
+        Args:
+            path: The file, which is replaced; in a directory it is ``report.html``.
+
+        Returns:
+            Where it was written.
+
+        Raises:
+            ImportError: If Plotly is not installed; it comes with the extra ``report``.
+            OSError: If the file cannot be written.
+        """
+        return write_page(self._source(), path)
+
+    def _source(self) -> Source:
+        return Source(self._trials, self._rows, self._path, self._metric, self._mode)
 
     def objective(self, metric: str | None = None, mode: str | None = None) -> tuple[str, Mode]:
         """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation), the `TuneConfig`'s where one is not given.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.analysis.plots.curves import Curve
 
@@ -26,30 +26,19 @@ def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str
     figure = new_figure(420)
     opacity = max(0.25, min(0.8, 12 / max(1, len(curves))))
     for state in dict.fromkeys(curve.state for curve in curves if not curve.is_best):
-        xs, ys, texts = _joined([curve for curve in curves if curve.state == state and not curve.is_best])
+        members = [curve for curve in curves if curve.state == state and not curve.is_best]
         line = {"color": STATE_COLORS.get(state, OTHER), "width": 1.4}
-        _add(figure, state, xs, ys, texts, line, opacity)
+        figure.add_scatter(**_joined(members), name=state, line=line, opacity=opacity)
     for curve in curves:
         if curve.is_best:
-            xs, ys, texts = _joined([curve])
-            _add(figure, f"best: {label(curve.trial_id)}", xs, ys, texts, {"color": BEST, "width": 3}, 1.0)
+            figure.add_scatter(**_joined([curve]), name=f"best: {label(curve.trial_id)}", line={"color": BEST, "width": 3})
     figure.update_xaxes(title_text=label(x))
     values = [value for curve in curves for value in curve.values]
     figure.update_yaxes(title_text=label(metric) + direction(mode), type=log_if_wide(values))
     return figure
 
 
-def _add(
-    figure: go.Figure, name: str, xs: list[float | None], ys: list[float | None], texts: list[str], line: dict[str, object], opacity: float
-) -> None:
-    is_single = sum(value is not None for value in ys) == len([1 for value in xs if value is None])
-    figure.add_scatter(
-        x=xs, y=ys, text=texts, name=name, mode="lines+markers" if is_single else "lines", line=line, opacity=opacity,
-        marker={"size": 5}, hovertemplate="%{text}<br>%{x}: %{y:.6g}<extra></extra>",
-    )  # fmt: skip
-
-
-def _joined(curves: Sequence[Curve]) -> tuple[list[float | None], list[float | None], list[str]]:
+def _joined(curves: Sequence[Curve]) -> dict[str, Any]:
     """Return curves as one line with gaps between them, which is drawn many times faster than as many lines."""
     xs: list[float | None] = []
     ys: list[float | None] = []
@@ -64,7 +53,15 @@ def _joined(curves: Sequence[Curve]) -> tuple[list[float | None], list[float | N
             texts.append(name)
             before = place
         _gap(xs, ys, texts)
-    return xs, ys, texts
+    has_dots = any(len(curve.values) == 1 for curve in curves)  # a line of one point cannot be seen
+    return {
+        "x": xs,
+        "y": ys,
+        "text": texts,
+        "mode": "lines+markers" if has_dots else "lines",
+        "marker": {"size": 4},
+        "hovertemplate": "%{text}<br>%{x}: %{y:.6g}<extra></extra>",
+    }
 
 
 def _gap(xs: list[float | None], ys: list[float | None], texts: list[str]) -> None:

@@ -84,12 +84,14 @@ def slots_figure(spans: Sequence[Span], best_id: str | None = None) -> go.Figure
     is_few = len(spans) <= _MAX_BARS
     for state in sorted({span.state for span in spans}, key=list(STATE_COLORS).index):
         members = [span for span in spans if span.state == state]
-        (_add_bars if is_few else _add_lines)(figure, members, unit, state, best_id)
+        if is_few:
+            _add_bars(figure, members, unit, state, best_id)
+        else:
+            _add_lines(figure, members, unit, state)
     figure.update_xaxes(title_text=f"{name} since the beginning", rangemode="tozero")
-    figure.update_yaxes(
-        title_text="slot", autorange="reversed", showgrid=False, ticks="", tickmode="array",
-        tickvals=list(range(0, num_slots, max(1, num_slots // 16))), ticktext=[str(number + 1) for number in range(0, num_slots, max(1, num_slots // 16))],
-    )  # fmt: skip
+    numbers = range(0, num_slots, max(1, num_slots // 16))
+    ticks = {"tickmode": "array", "tickvals": list(numbers), "ticktext": [str(number + 1) for number in numbers], "ticks": ""}
+    figure.update_yaxes(title_text="slot", autorange="reversed", showgrid=False, **ticks)
     figure.update_layout(barmode="overlay", bargap=0.25, uniformtext={"mode": "hide", "minsize": 9})
     return figure
 
@@ -119,7 +121,7 @@ def _add_bars(figure: go.Figure, spans: Sequence[Span], unit: float, state: str,
     )
 
 
-def _add_lines(figure: go.Figure, spans: Sequence[Span], unit: float, state: str, best_id: str | None) -> None:
+def _add_lines(figure: go.Figure, spans: Sequence[Span], unit: float, state: str) -> None:
     xs: list[float | None] = []
     ys: list[int | None] = []
     for span in spans:
