@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from tuner.analysis.importances import is_logarithmic
 from tuner.analysis.plots.lineage import ScheduleStep, Stretch
 from tuner.analysis.plots.parameters import as_text
 from tuner.analysis.plots.rungs import RungEntry
 from tuner.analysis.ranking import is_number
 
-from .style import BEST, CUTOFF, GOOD, OTHER, STATE_COLORS, config_text, direction, label, log_if_wide, new_figure, require_plotly
+from .style import BEST, CUTOFF, GOOD, OTHER, STATE_COLORS, config_text, label, log_axis, metric_axis, new_figure, require_plotly
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -40,27 +42,40 @@ def rungs_figure(entries: Sequence[RungEntry], metric: str | None, mode: str | N
     from plotly.subplots import make_subplots  # noqa: PLC0415  (an extra)
 
     shown = shown_brackets(entries)
-    num_rows = max(1, len(shown))
-    titles = [f"bracket {bracket}" for bracket in shown] if num_rows > 1 else None
-    figure = make_subplots(num_rows, 1, subplot_titles=titles, vertical_spacing=0.34 / num_rows if num_rows > 1 else 0)
-    figure.update_layout(template=new_figure().layout.template, height=90 + 300 * num_rows)
-    for row, bracket in enumerate(shown, start=1):
+    num_columns = 1 if len(shown) < 2 else 2  # noqa: PLR2004  (side by side)
+    num_rows = max(1, math.ceil(len(shown) / num_columns))
+    figure = make_subplots(num_rows, num_columns, vertical_spacing=0.36 / num_rows, horizontal_spacing=0.09)
+    figure.update_layout(template=new_figure().layout.template, height=110 + 270 * num_rows, margin={"t": 80})
+    figure.update_layout(legend={"y": 1 + 44 / (270 * num_rows)})
+    for place, bracket in enumerate(shown):
         members = [entry for entry in entries if entry.bracket == bracket]
         levels = sorted({entry.level for entry in members})
-        _add_dots(figure, members, levels, best_id, row)
-        _add_counts(figure, members, levels, row)
+        row, column = divmod(place, num_columns)
+        panel = _Panel(row + 1, column + 1, place + 1)
+        _add_dots(figure, members, levels, best_id, panel)
+        _add_cutoffs(figure, members, levels, panel)
+        _add_counts(figure, members, levels, panel)
+        title = "rung" if len(shown) == 1 else f"rungs of bracket {bracket}"
         figure.update_xaxes(
-            tickmode="array", tickvals=list(range(len(levels))), ticktext=[f"{level:g}" for level in levels], row=row, col=1,
-            range=[-0.5, len(levels) - 0.5], title_text="rung" if row == num_rows else None, ticks="",
+            tickmode="array", tickvals=list(range(len(levels))), ticktext=[f"{level:g}" for level in levels], **panel.place,
+            range=[-0.5, len(levels) - 0.5], title_text=title, ticks="",
         )  # fmt: skip
-        scale = log_if_wide([entry.value for entry in members])
-        figure.update_yaxes(title_text=label(metric or "value") + (direction(mode) if num_rows == 1 else ""), type=scale, row=row, col=1)
-    for annotation in figure.layout.annotations:
-        if annotation.text and annotation.text.startswith("bracket"):
-            annotation.update(x=0, xanchor="left", yshift=20, font={"size": 13})
-    figure.update_layout(margin={"t": 70})
-    figure.update_layout(legend={"y": 1 + 34 / (300 * num_rows)})
+        axis = metric_axis(metric or "value", mode, [entry.value for entry in members], is_short=num_columns > 1)
+        figure.update_yaxes(**axis, **panel.place)
     return figure
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """One of several charts in a figure: its row, its column, and its number, all counted from 1."""
+
+    row: int
+    column: int
+    number: int
+
+    @property
+    def place(self) -> dict[str, int]:
+        return {"row": self.row, "col": self.column}
 
 
 def shown_brackets(entries: Sequence[RungEntry]) -> list[int]:
@@ -71,7 +86,7 @@ def shown_brackets(entries: Sequence[RungEntry]) -> list[int]:
     return sorted(sorted(counts, key=lambda bracket: -len(counts[bracket]))[:MAX_BRACKETS])
 
 
-def _add_dots(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], best_id: str | None, row: int) -> None:
+def _add_dots(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], best_id: str | None, panel: _Panel) -> None:
     for fate, color in _FATES.items():
         xs, ys, texts, sizes, frames = [], [], [], [], []
         for number, level in enumerate(levels):
@@ -85,14 +100,17 @@ def _add_dots(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[
         figure.add_scatter(
             x=xs, y=ys, text=texts, mode="markers", name=fate, legendgroup=fate, showlegend=bool(xs) and not _has(figure, fate),
             marker={"color": color, "size": sizes, "opacity": 0.85, "line": {"color": frames, "width": 2.5}},
-            hovertemplate="%{text}<extra></extra>", row=row, col=1,
+            hovertemplate="%{text}<extra></extra>", **panel.place,
         )  # fmt: skip
+
+
+def _add_cutoffs(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel) -> None:
     cutoffs = [(number, cutoff) for number, level in enumerate(levels) if (cutoff := _cutoff(entries, level)) is not None]
     xs_line = [x for number, _ in cutoffs for x in (number - 0.36, number + 0.36, None)]
     ys_line = [y for _, cutoff in cutoffs for y in (cutoff, cutoff, None)]
     figure.add_scatter(
         x=xs_line, y=ys_line, mode="lines", name="last cutoff", legendgroup="cutoff", line={"color": CUTOFF, "width": 1.5, "dash": "dot"},
-        showlegend=bool(cutoffs) and not _has(figure, "last cutoff"), hovertemplate="cutoff %{y:.6g}<extra></extra>", row=row, col=1,
+        showlegend=bool(cutoffs) and not _has(figure, "last cutoff"), hovertemplate="cutoff %{y:.6g}<extra></extra>", **panel.place,
     )  # fmt: skip
 
 
@@ -117,12 +135,12 @@ def _told(entry: RungEntry) -> str:
     return f"{label(entry.trial_id)} {entry.fate}: {label(entry.value)}{rank}{cutoff}"
 
 
-def _add_counts(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], row: int) -> None:
+def _add_counts(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[float], panel: _Panel) -> None:
     for number, level in enumerate(levels):
         there = [entry for entry in entries if entry.level == level]
         num_on = sum(entry.fate in ("went on", "fully trained") for entry in there)
         text = f"{len(there)} → {num_on}" if any(entry.fate != "fully trained" for entry in there) else f"{len(there)}"
-        place = "" if row == 1 else row
+        place = "" if panel.number == 1 else panel.number
         figure.add_annotation(
             x=number,
             y=1,
@@ -221,8 +239,9 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
                 line={"color": color, "width": width}, hovertemplate="%{x}: %{y}<extra></extra>", row=row + 1, col=column + 1,
             )  # fmt: skip
         numeric = [float(value) for value in values if is_number(value)]
-        scale = log_if_wide(numeric) if len(numeric) == len(values) else "category"
-        figure.update_yaxes(title_text=label(name), type=scale, row=row + 1, col=column + 1)
+        is_log = len(numeric) == len(values) and is_logarithmic(numeric)
+        axis = log_axis(min(numeric), max(numeric)) if is_log else {} if len(numeric) == len(values) else {"type": "category"}
+        figure.update_yaxes(title_text=label(name), **axis, row=row + 1, col=column + 1)
         figure.update_xaxes(title_text="training_iteration", row=row + 1, col=column + 1)
     return figure
 

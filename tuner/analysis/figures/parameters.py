@@ -6,16 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.analysis.plots.parameters import Axis, Tried
+from tuner.analysis.plots.parameters import Axis, Scale, Tried
 from tuner.analysis.ranking import Mode, rank
 
-from .style import BEST, GOOD, OTHER, config_text, direction, label, log_if_wide, new_figure, require_plotly
+from .style import BEST, GOOD, OTHER, config_text, label, linear_ticks, log_axis, log_ticks, metric_axis, new_figure, number, require_plotly
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _MISSING = -0.09
 """Where a line goes on an axis whose parameter the trial does not have: below it."""
+_ROOM = 0.06
+"""How far apart, as part of an axis, two ticks have to be."""
 _MAX_COLUMNS = 3
 
 
@@ -32,7 +34,8 @@ def coordinates_figure(trials: Sequence[Tried], axes: Sequence[Axis], metric: st
     """
     known = sorted((one for one in trials if math.isfinite(one.value)), key=lambda one: rank(one.value, mode), reverse=True)
     values = [one.value for one in known]
-    outcome = Axis(metric, "log" if log_if_wide(values) == "log" else "linear", min(values, default=0), max(values, default=1))
+    scale: Scale = "log" if metric_axis(metric, mode, values).get("type") == "log" else "linear"
+    outcome = Axis(metric, scale, min(values, default=0), max(values, default=1))
     num_good = max(1, len(known) // 10)
     figure = new_figure(440, margin={"l": 40, "r": 60, "t": 70, "b": 24})
     best = [one for one in known if one.is_best]
@@ -51,6 +54,8 @@ def coordinates_figure(trials: Sequence[Tried], axes: Sequence[Axis], metric: st
                 opacity=opacity, hovertemplate="%{text}<extra></extra>",
             )  # fmt: skip
     _draw_axes(figure, [*axes, outcome], mode)
+    is_whole = all(axis.name in one.config for one in known for axis in axes)
+    figure.update_yaxes(visible=False, range=[-0.04 if is_whole else _MISSING - 0.04, 1.03])
     return figure
 
 
@@ -77,43 +82,45 @@ def _place(axis: Axis, config: Mapping[str, Any]) -> float:
 
 def _draw_axes(figure: go.Figure, axes: Sequence[Axis], mode: Mode) -> None:
     last = len(axes) - 1
-    for number, axis in enumerate(axes):
-        figure.add_shape(type="line", x0=number, x1=number, y0=0, y1=1, line={"color": "rgba(128,140,155,0.8)", "width": 1}, layer="below")
-        is_turned = number == last and mode == "min"
+    for column, axis in enumerate(axes):
+        figure.add_shape(type="line", x0=column, x1=column, y0=0, y1=1, line={"color": "rgba(128,140,155,0.8)", "width": 1}, layer="below")
+        is_turned = column == last and mode == "min"
         for place, text in _ticks(axis):
             figure.add_annotation(
-                x=number, y=1 - place if is_turned else place, text=text, showarrow=False, xanchor="left", xshift=5, font={"size": 10.5},
-                bgcolor="rgba(128,140,155,0.14)", borderpad=1,
+                x=column, y=1 - place if is_turned else place, text=text, showarrow=False, xanchor="left", xshift=5, font={"size": 10.5},
+                borderpad=1,
             )  # fmt: skip
-        name = f"<b>{label(axis.name, 22)}</b>" if number == last else label(axis.name, 22)
+        name = f"<b>{label(axis.name, 22)}</b>" if column == last else label(axis.name, 22)
         figure.add_annotation(
-            x=number,
+            x=column,
             y=1,
             text=name,
             showarrow=False,
             yanchor="bottom",
             yshift=12,
-            xanchor="right" if number == last else "center",
+            xanchor="right" if column == last else "center",
             textangle=0,
         )
     figure.update_xaxes(visible=False, range=[-0.25, last + 0.35])
-    figure.update_yaxes(visible=False, range=[_MISSING - 0.04, 1.03])
     figure.update_layout(legend={"y": 1.14})
 
 
 def _ticks(axis: Axis) -> list[tuple[float, str]]:
-    """Return where numbers or categories are written beside an axis."""
+    """Return where numbers or categories are written beside an axis: round ones, and the ends where there is room for them."""
     if axis.scale == "category":
         return [(axis.place(name) or 0.0, label(name, 16)) for name in axis.categories]
-    shares = (0.0, 0.25, 0.5, 0.75, 1.0) if axis.high > axis.low else (0.5,)
-    is_whole = float(axis.low).is_integer() and float(axis.high).is_integer() and axis.high - axis.low >= 4  # noqa: PLR2004  (steps)
-    return [(share, f"{round(value) if is_whole else value:.3g}") for share in shares for value in [_value_at(axis, share)]]
+    inner = axis.marks or _round_ticks(axis)
+    places = [(place, number(tick)) for tick in inner if 0 <= (place := axis.place(tick) or 0.0) <= 1]
+    ends = [(axis.place(end) or 0.0, number(float(f"{end:.3g}"))) for end in dict.fromkeys((axis.low, axis.high))]
+    kept: list[tuple[float, str]] = []
+    for place, text in [*places, *ends]:
+        if all(abs(place - other) > _ROOM for other, _ in kept):
+            kept.append((place, text))
+    return kept
 
 
-def _value_at(axis: Axis, share: float) -> float:
-    if axis.scale == "log":
-        return float(axis.low * (axis.high / axis.low) ** share)
-    return axis.low + (axis.high - axis.low) * share
+def _round_ticks(axis: Axis) -> list[float]:
+    return log_ticks(axis.low, axis.high) if axis.scale == "log" else linear_ticks(axis.low, axis.high)
 
 
 def slice_figure(trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mode: Mode | None) -> go.Figure:
@@ -133,12 +140,12 @@ def slice_figure(trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mod
     figure = make_subplots(num_rows, num_columns, shared_yaxes=True, horizontal_spacing=0.03, vertical_spacing=0.28 / num_rows)
     look = new_figure(60 + 250 * num_rows)
     figure.update_layout(template=look.layout.template, height=look.layout.height)
-    values = [one.value for one in trials]
-    for number, axis in enumerate(axes):
-        row, column = divmod(number, num_columns)
-        _add_slice(figure, trials, axis, (row + 1, column + 1), has_legend=number == 0)
-    figure.update_yaxes(type=log_if_wide(values))
-    figure.update_yaxes(title_text=label(metric) + (direction(mode) if num_rows == 1 else ""), col=1)
+    for place, axis in enumerate(axes):
+        row, column = divmod(place, num_columns)
+        _add_slice(figure, trials, axis, (row + 1, column + 1), has_legend=place == 0)
+    upright = metric_axis(metric, mode, [one.value for one in trials], is_short=num_rows > 1)
+    figure.update_yaxes(**{key: value for key, value in upright.items() if key != "title_text"})
+    figure.update_yaxes(title_text=upright["title_text"], col=1)
     return figure
 
 
@@ -158,7 +165,11 @@ def _add_slice(figure: go.Figure, trials: Sequence[Tried], axis: Axis, place: tu
             hovertemplate="%{text}<br>%{y:.6g}<extra></extra>", row=place[0], col=place[1],
         )  # fmt: skip
     kind = {"type": "category", "categoryorder": "array", "categoryarray": [label(name, 16) for name in axis.categories]}
-    figure.update_xaxes(title_text=label(axis.name), row=place[0], col=place[1], **(kind if axis.categories else {"type": axis.scale}))
+    numeric = log_axis(axis.low, axis.high) if axis.scale == "log" else {"type": "linear"}
+    if axis.marks:
+        shown = [(tick, text) for place, text in _ticks(axis) for tick in axis.marks if axis.place(tick) == place]
+        numeric |= {"tickmode": "array", "tickvals": [tick for tick, _ in shown], "ticktext": [text for _, text in shown]}
+    figure.update_xaxes(title_text=label(axis.name), row=place[0], col=place[1], **(kind if axis.categories else numeric))
 
 
 def importance_figure(importances: Mapping[str, float], max_shown: int = 20) -> go.Figure:

@@ -10,7 +10,7 @@ from tuner.analysis.plots.pareto import Tradeoff
 from tuner.analysis.plots.slots import Span
 from tuner.analysis.ranking import Mode
 
-from .style import BEST, OTHER, STATE_COLORS, direction, drawn, label, log_if_wide, new_figure, seconds, time_axis
+from .style import BEST, OTHER, STATE_COLORS, drawn, label, metric_axis, new_figure, seconds, time_axis
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -42,7 +42,7 @@ def history_figure(steps: Sequence[HistoryStep], metric: str, mode: Mode, *, is_
         line={"color": BEST, "width": 2.6, "shape": "hv"}, hovertemplate="%{text}: %{y:.6g}<extra></extra>",
     )  # fmt: skip
     figure.update_xaxes(title_text=f"{name} since the beginning" if is_over_time else "trial")
-    figure.update_yaxes(title_text=label(metric) + direction(mode), type=log_if_wide([step.best for step in steps]))
+    figure.update_yaxes(**metric_axis(metric, mode, [step.best for step in steps]))
     figure.update_layout(showlegend=not is_over_time)
     return figure
 
@@ -66,8 +66,8 @@ def pareto_figure(points: Sequence[Tradeoff], metrics: tuple[str, str], modes: t
             x=[point.first for point in members], y=[point.second for point in members], text=[label(point.trial_id) for point in members],
             name=name, hovertemplate="%{text}: %{x:.6g}, %{y:.6g}<extra></extra>", **style,
         )  # fmt: skip
-    figure.update_xaxes(title_text=label(metrics[0]) + direction(modes[0]), type=log_if_wide([point.first for point in points]))
-    figure.update_yaxes(title_text=label(metrics[1]) + direction(modes[1]), type=log_if_wide([point.second for point in points]))
+    figure.update_xaxes(**metric_axis(metrics[0], modes[0], [point.first for point in points]))
+    figure.update_yaxes(**metric_axis(metrics[1], modes[1], [point.second for point in points]))
     return figure
 
 

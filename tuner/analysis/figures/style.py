@@ -32,6 +32,7 @@ STATE_COLORS: Final[Mapping[str, str]] = {
 }
 
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_WIDE: Final = 100.0
 MAX_TEXT: Final = 40
 """Longer names and values are cut in charts."""
 
@@ -49,13 +50,16 @@ def require_plotly() -> ModuleType:
     return go
 
 
-def template(ink: str = "#7a8594", line: str = "rgba(128,140,155,0.55)", grid: str = "rgba(128,140,155,0.18)") -> dict[str, Any]:
-    """Return the look of a chart that has no paper of its own.
+def template(
+    ink: str = "#7a8594", line: str = "rgba(128,140,155,0.55)", grid: str = "rgba(128,140,155,0.18)", paper: str = "rgba(0,0,0,0)"
+) -> dict[str, Any]:
+    """Return the look of a chart, whose own paper is transparent.
 
     Args:
         ink: Colour of texts.
         line: Colour of axes.
         grid: Colour of the lines behind the data.
+        paper: Colour behind texts that stand among the data, that of the paper below the chart.
     """
     axis = {
         "gridcolor": grid,
@@ -66,7 +70,8 @@ def template(ink: str = "#7a8594", line: str = "rgba(128,140,155,0.55)", grid: s
         "ticks": "outside",
         "ticklen": 4,
         "automargin": True,
-        "title": {"standoff": 10},
+        "exponentformat": "e",
+        "title": {"standoff": 8, "font": {"size": 12.5}},
     }
     return {
         "layout": {
@@ -81,7 +86,8 @@ def template(ink: str = "#7a8594", line: str = "rgba(128,140,155,0.55)", grid: s
             "hovermode": "closest",
             "dragmode": "zoom",
             "title": {"x": 0, "xanchor": "left", "font": {"size": 15}},
-            "annotationdefaults": {"font": {"color": ink}},
+            "annotationdefaults": {"font": {"color": ink}, "bgcolor": paper},
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": line, "activecolor": ink},
         }
     }
 
@@ -119,11 +125,66 @@ def drawn(values: Sequence[float]) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in values]
 
 
-def log_if_wide(values: Sequence[float]) -> str:
-    """Return ``"log"`` for positive values over more than two orders of magnitude, else ``"linear"``."""
+def metric_axis(metric: str, mode: str | None, values: Sequence[float], *, is_short: bool = False) -> dict[str, Any]:
+    """Return title and scale of an axis that shows a metric: logarithmic where it falls over more than two orders of magnitude.
+
+    Args:
+        metric: Which metric.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
+        values: What is shown.
+        is_short: Whether there is no room for the direction in the title.
+    """
     finite = [value for value in values if math.isfinite(value)]
-    is_wide = bool(finite) and min(finite) > 0 and max(finite) > 100 * min(finite)
-    return "log" if is_wide else "linear"
+    is_wide = mode == "min" and bool(finite) and min(finite) > 0 and max(finite) > _WIDE * min(finite)
+    scale = log_axis(min(finite), max(finite)) if is_wide else {}
+    return {"title_text": label(metric) + ("" if is_short else direction(mode)), **scale}
+
+
+def log_axis(low: float, high: float) -> dict[str, Any]:
+    """Return a logarithmic axis whose ticks are written out."""
+    ticks = log_ticks(low, high)
+    return {"type": "log", "tickmode": "array", "tickvals": ticks, "ticktext": [number(tick) for tick in ticks]}
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers around two positive ones, for a logarithmic axis.
+
+    Example:
+        >>> log_ticks(0.002, 0.03), log_ticks(1e-5, 0.1)
+        ([0.002, 0.005, 0.01, 0.02, 0.05], [1e-05, 0.0001, 0.001, 0.01, 0.1])
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = (1, 2, 5) if last - first <= 2 else (1,)  # noqa: PLR2004  (decades)
+    stride = 1 + (last - first) // 8
+    ticks = [float(f"{step}e{power}") for power in range(first, last + 1, stride) for step in steps]
+    return [tick for tick in ticks if low / 2 <= tick <= high * 2]
+
+
+def linear_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers between two others, about five.
+
+    Example:
+        >>> linear_ticks(0.003, 0.498), linear_ticks(2, 11)
+        ([0.1, 0.2, 0.3, 0.4], [2.0, 4.0, 6.0, 8.0, 10.0])
+    """
+    if not high > low:
+        return [low]
+    power = 10.0 ** math.floor(math.log10((high - low) / 5))
+    step = next(width * power for width in (1, 2, 5, 10) if (high - low) / (width * power) <= 6)  # noqa: PLR2004  (ticks)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return [float(f"{count * step:.10g}") for count in range(first, last + 1)]
+
+
+def number(value: float) -> str:
+    """Return a tick's number, as people write it.
+
+    Example:
+        >>> number(0.00001), number(0.01), number(250000.0), number(3.0)
+        ('1e-5', '0.01', '250000', '3')
+    """
+    text = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.6g}"  # noqa: PLR2004  (four digits are enough below)
+    mantissa, mark, power = text.partition("e")
+    return f"{mantissa}e{int(power)}" if mark else text
 
 
 def config_text(config: Mapping[str, Any], max_lines: int = 8) -> str:

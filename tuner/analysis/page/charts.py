@@ -62,9 +62,10 @@ def charts(source: Source) -> Iterator[Chart]:
     elif not source.trials or not any(source.metric in trial.summary for trial in source.trials):
         yield Chart("curves", "Learning curves", f"No trial reported {source.metric!r} as a number.", None)
     else:
+        importance = _importance(source)
         yield _curves(source)
-        yield _history(source)
-        yield _importance(source)
+        yield _history(source, is_wide=importance.is_wide)
+        yield importance
         yield from _parameters(source)
     for chart in (_rungs, _lineage, _schedules, _slots, _quality):
         yield from chart(source)
@@ -85,11 +86,11 @@ def _curves(source: Source) -> Chart:
     return Chart("curves", "Learning curves", " ".join(notes), curves_figure(found, metric, mode, TRAINING_ITERATION))
 
 
-def _history(source: Source) -> Chart:
+def _history(source: Source, *, is_wide: bool) -> Chart:
     steps = history_over_time(source)
     is_over_time = bool(steps)
     figure = history_figure(steps or history_over_trials(source), *source.objective, is_over_time=is_over_time)
-    return Chart("history", "Best so far", "Of any trial, at any of its results.", figure, is_wide=False)
+    return Chart("history", "Best so far", "Of any trial, at any of its results.", figure, is_wide=is_wide)
 
 
 def _importance(source: Source) -> Chart:
@@ -97,7 +98,7 @@ def _importance(source: Source) -> Chart:
     try:
         found = param_importances(source)
     except (ImportError, ValueError) as error:
-        return Chart("importance", title, f"Not to be told: {error}.", None, is_wide=False)
+        return Chart("importance", title, f"Not to be told: {error}.", None)
     more = f" Drawn are the first 20 of {len(found)}." if len(found) > 20 else ""  # noqa: PLR2004  (of the figure)
     return Chart(
         "importance",

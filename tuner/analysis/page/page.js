@@ -9,7 +9,8 @@
   const config = {
     responsive: true,
     displaylogo: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    displayModeBar: "hover",
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
   };
   const layoutOf = (figure, scheme) => Object.assign({}, figure.layout, { template: looks[scheme] });
   const draw = (scheme) =>
@@ -93,10 +94,11 @@
     const found = rows.filter((row) => (!state.value || row.cells[1] === state.value) && conditions.every((holds) => holds(row)));
     return sorted.column < 0 ? found : found.sort((a, b) => compare(a, b) || a.place - b.place);
   };
+  const written = (value) => (typeof value === "number" && value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(4) : String(value));
   const cellOf = (row, column) => {
     const cell = document.createElement("td");
     const value = row.cells[column];
-    cell.textContent = value === null ? "–" : String(value);
+    cell.textContent = value === null ? "–" : written(value);
     if (isNumber[column]) cell.className = "number";
     if (String(value).length > 40) cell.title = String(value);
     if (column === 1) {

@@ -20,8 +20,8 @@ from .head import best_section, head, tables
 from .trial_table import trial_table
 
 _LOOKS: Final = {
-    "light": template("#4b5866", "rgba(75,88,102,0.45)", "rgba(75,88,102,0.12)"),
-    "dark": template("#a9b5c1", "rgba(169,181,193,0.4)", "rgba(169,181,193,0.13)"),
+    "light": template("#4b5866", "rgba(75,88,102,0.45)", "rgba(75,88,102,0.12)", "rgba(255,255,255,0.8)"),
+    "dark": template("#a9b5c1", "rgba(169,181,193,0.4)", "rgba(169,181,193,0.13)", "rgba(26,32,39,0.8)"),
     "states": dict(STATE_COLORS),
 }
 
@@ -40,7 +40,7 @@ def write_page(source: Source, path: str | os.PathLike[str]) -> Path:
     require_plotly()
     file = Path(path).expanduser()
     file = file / "report.html" if file.is_dir() else file
-    write_bytes(file, page(source).encode())
+    write_bytes(file, page(source).encode(), sync=False)
     return file.absolute()
 
 

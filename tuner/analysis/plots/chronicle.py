@@ -180,7 +180,7 @@ class Chronicle:
 
     def _decide(self, said: Body) -> None:
         trial_id = said["id"]
-        if said["k"] != "resume":
+        if said["k"] != "resume" and self._verdicts.get(trial_id, ("", False))[0] != "stop":  # which outweighs what else is said
             self._verdicts[trial_id] = said["k"], bool(said.get("is_complete"))
         iterations = self.reports[trial_id].iterations if trial_id in self.reports else ()
         numbers = {name: _as_number(value) for name, value in said["n"].items()}

@@ -22,6 +22,7 @@ Scale = Literal["linear", "log", "category"]
 MAX_CATEGORIES: Final = 12
 """More categories than this, the rarest ones, are drawn as one."""
 OTHERS: Final = "others"
+_MAX_MARKS: Final = 8
 _MAX_IMPORTANCE_TRIALS: Final = 2000
 
 
@@ -35,6 +36,7 @@ class Axis:
         low: The smallest number; 0 for categories.
         high: The largest number; the place of the last one for categories.
         categories: The categories in their order, as text; empty for numbers.
+        marks: The numbers themselves where there are no more than eight of them; else empty.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Axis:
     low: float
     high: float
     categories: Sequence[str] = ()
+    marks: Sequence[float] = ()
 
     def place(self, value: Any) -> float | None:
         """Return where a value lies between the ends of the axis, 0 to 1; None where it is none of the axis."""
@@ -107,7 +110,9 @@ def _is_varied(values: Sequence[Any], num_trials: int) -> bool:
 def _axis(name: str, values: Sequence[Any]) -> Axis:
     numbers = [float(value) for value in values if is_number(value) and math.isfinite(value)]
     if len(numbers) == len(values):
-        return Axis(name, "log" if is_logarithmic(numbers) else "linear", min(numbers), max(numbers))
+        marks = sorted(set(numbers))
+        scale: Scale = "log" if is_logarithmic(marks) else "linear"
+        return Axis(name, scale, marks[0], marks[-1], marks=marks if len(marks) <= _MAX_MARKS else ())
     counts = Counter(as_text(value) for value in values)
     common = [text for text, _ in counts.most_common(MAX_CATEGORIES)]
     shown = sorted(common if len(counts) <= MAX_CATEGORIES else common[:-1])
