@@ -20,7 +20,7 @@ from typing import Any
 import tuner as tune
 from schedulers import ASHAScheduler
 from tuner.accounting import Accountant
-from tuner.directory import read_declaration, write_declaration
+from tuner.directory import write_declaration
 from tuner.driver import Driver
 from tuner.execution.simulated import SimulatedExecutor
 from tuner.journaling import JournalLog
@@ -32,6 +32,7 @@ from tuner.run import rare_garbage_collection
 from tuner.snapshots import Snapshots, usable
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
+from tuner.storage.declaration import read_declaration
 from tuner.storage.journal import Journal, recover
 from tuner.storage.objects import ObjectStore
 

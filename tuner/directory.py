@@ -12,16 +12,15 @@ from typing import Any
 from tuner.core.settings import ExperimentSettings
 from tuner.errors import ExperimentExists, StorageError
 from tuner.storage import atomic, layout, strict_json
+from tuner.storage.declaration import FORMAT_VERSION, is_experiment, read_declaration
 from tuner.storage.disk import DIRECTORY_MODE, LOCAL_DISK
 from tuner.storage.folder import make_folder, make_own_folder
 from tuner.storage.recovery import verified
-from tuner.storage.release import RELEASE_KEY, THIS_RELEASE, writer_of
+from tuner.storage.release import RELEASE_KEY, THIS_RELEASE
 
 from .declarations import note
 from .fingerprint import fingerprint
 from .plan import Plan
-
-FORMAT_VERSION = 1
 
 
 def storage_root(plan: Plan) -> Path:
@@ -44,11 +43,6 @@ def new_directory(plan: Plan) -> Path:
     except OSError as cause:
         raise StorageError(f"storage_path {str(root)!r} cannot be written to: {cause}; give another one in RunConfig") from cause
     return _named(root, plan.run.name) if plan.run.name else _dated(root, plan.name)
-
-
-def is_experiment(path: Path) -> bool:
-    """Return whether the directory holds an experiment."""
-    return (path / layout.DECLARATION).is_file() or (path / layout.JOURNAL).is_dir()
 
 
 def check_unused(directory: Path) -> None:
@@ -148,27 +142,6 @@ def read_record(directory: Path) -> Record:
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         path = directory / layout.DECLARATION
         raise StorageError(f"{path} is not as this release writes it ({cause!r}); it has to be whole to continue the experiment") from cause
-
-
-def read_declaration(directory: Path) -> Mapping[str, Any]:
-    """Return what ``experiment.json`` says.
-
-    Raises:
-        StorageError: If it cannot be read, or was written by a later version.
-    """
-    path = directory / layout.DECLARATION
-    try:
-        text = strict_json.loads(path.read_bytes())
-        version = int(text["format_version"])
-        declaration = strict_json.checked(text) if version <= FORMAT_VERSION else {}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as cause:
-        raise StorageError(f"{path} cannot be read: {cause}; it has to be there to continue the experiment") from cause
-    if version > FORMAT_VERSION:
-        raise StorageError(
-            f"{path} was written by {writer_of(directory)} in format {version}, version {THIS_RELEASE} reads up to {FORMAT_VERSION}; "
-            "update tuner-hpo"
-        )
-    return declaration
 
 
 def check_restorable(directory: Path) -> None:

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.core.commands import Notice, TrialAdded
-from tuner.core.counsel import Advice
-from tuner.core.events import Event, SearchEnded, SuggestionPostponed, TrialSuggested, TurnEnded
+from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.experiment import Experiment
-from tuner.errors import StorageError
-from tuner.storage import journal, records
+from tuner.storage import records
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import trial_directory
-from tuner.storage.release import THIS_RELEASE, writer_of
+from tuner.storage.past import happened
 
 from .proposer import Proposer
 
@@ -67,15 +65,11 @@ def replay(
     """
     heard_of_s: dict[str, float] = {}
     untold: list[Notice] = []
-    for body in journal.read(directory, after, disk):
-        if not records.is_event(body):
-            elapsed_s = max(elapsed_s, float(body["t"]))  # experiment time never goes back, not even behind the mark of an end
+    for past in happened(directory, after, elapsed_s, disk):
+        elapsed_s = past.at_s
+        if past.event is None:
             continue
-        if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
-            experiment.handle(TurnEnded(), routine_end_s, ())
-        event, elapsed_s, advice = _decoded(body, directory)
-        if configs:
-            event, advice = records.with_configs(event, advice, configs.decode)
+        event, advice = (past.event, past.advice) if configs is None else records.with_configs(past.event, past.advice, configs.decode)
         is_answer = isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded)
         if isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded):
             event = proposer.relive(event)
@@ -93,13 +87,6 @@ def replay(
     _say_what_has_changed(experiment, proposer)
     recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - _RECENT_S]
     return Replayed(elapsed_s, recent)
-
-
-def _decoded(body: records.Body, directory: Path) -> tuple[Event, float, Sequence[Advice]]:
-    try:
-        return records.decode(body)
-    except StorageError as cause:
-        raise StorageError(f"{cause}; {str(directory)!r} was written by {writer_of(directory)}, this is version {THIS_RELEASE}") from cause
 
 
 def _tell(proposer: Proposer, notices: Sequence[Notice]) -> None:

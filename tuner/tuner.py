@@ -17,9 +17,10 @@ from tuner.core.trial import Status
 from tuner.errors import StorageError, TrialFailed
 from tuner.execution.trainable import is_class_trainable
 from tuner.loggers.callback import Callback
+from tuner.storage.declaration import is_experiment
 
 from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
-from .directory import Record, check_restorable, is_experiment, named_directory, new_directory, read_record
+from .directory import Record, check_restorable, named_directory, new_directory, read_record
 from .interrupts import INTERRUPTED_EXIT_CODE, end_script_with, is_script
 from .plan import Plan, make_plan, with_seed
 from .restoration import Given, changes, restored_arguments

@@ -16,11 +16,11 @@ from tests.replay.others import OTHERS, REPLAYED, Learner
 from tuner.core.experiment import Experiment
 from tuner.core.memory import trial_fields
 from tuner.core.settings import ExperimentSettings
-from tuner.directory import read_declaration
 from tuner.plan import make_plan, with_seed
 from tuner.proposer import Proposer
 from tuner.replay import replay
 from tuner.storage import journal, records, strict_json
+from tuner.storage.declaration import read_declaration
 
 SCHEDULERS = {
     "fifo": FIFOScheduler,

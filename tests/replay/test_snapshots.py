@@ -13,13 +13,13 @@ from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
 from tests.replay.others import OTHERS, REPLAYED, Learner
 from tuner.core.memory import trial_fields
 from tuner.core.settings import ExperimentSettings
-from tuner.directory import read_declaration
 from tuner.plan import make_plan, with_seed
 from tuner.rebuild import rebuild
 from tuner.snapshots import Snapshots, fixed_period_s, usable
 from tuner.storage import journal, strict_json
 from tuner.storage import snapshot as storage
 from tuner.storage.configs import ConfigCodec
+from tuner.storage.declaration import read_declaration
 from tuner.storage.objects import ObjectStore
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "layers": tune.choice([1, 2, 3])}

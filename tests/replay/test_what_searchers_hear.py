@@ -6,10 +6,10 @@ from tests.replay.others import OTHERS, Learner
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import stopper_from
-from tuner.directory import read_declaration
 from tuner.plan import derived_seed
 from tuner.proposer import Proposer
 from tuner.replay import replay
+from tuner.storage.declaration import read_declaration
 
 
 class Listens(Searcher):

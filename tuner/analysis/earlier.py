@@ -15,13 +15,12 @@ from typing import Any, Literal, overload
 
 from searchers.repeater import TRIAL_INDEX
 from searchers.space import Categorical, SearchSpace, flat_name
-from tuner.errors import StorageError
 from tuner.storage import strict_json
-from tuner.storage.layout import DECLARATION, PARAMS, RESULTS
+from tuner.storage.layout import DECLARATION
 
 from .frames import flat_metrics, value_at
 from .ranking import Mode, check_mode, is_number, rank, unknown_metric
-from .trial_files import TrialFiles, read_trial_files
+from .trial_folders import files_of_trials
 
 Point = dict[str, Any]
 
@@ -120,7 +119,7 @@ class _Found:
 
 def _found(directory: Path, metric: str) -> Iterator[_Found]:
     """Yield the trials that reported a finite number, in the order of their names."""
-    trials = list(_trials(directory))
+    trials = list(files_of_trials(directory))
     if not trials:
         raise FileNotFoundError(f"path must be the directory of an experiment, got {str(directory)!r}; it holds no directory of a trial")
     values = [_last(trial.rows, metric) for trial in trials]
@@ -132,15 +131,6 @@ def _found(directory: Path, metric: str) -> Iterator[_Found]:
     for trial, value in zip(trials, values, strict=True):
         if value is not None:
             yield _Found(trial.path.name, {key: item for key, item in trial.config.items() if key != TRIAL_INDEX}, value)
-
-
-def _trials(directory: Path) -> Iterator[TrialFiles]:
-    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-        if (path / PARAMS).is_file() or (path / RESULTS).is_file():
-            try:
-                yield read_trial_files(path)
-            except StorageError as error:
-                warnings.warn(f"trial {path.name!r} cannot be read and is left out: {error}", RuntimeWarning, stacklevel=2)
 
 
 def _last(rows: Iterable[Mapping[str, Any]], metric: str) -> float | None:

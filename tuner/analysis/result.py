@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from tuner.core.result import AUTO_FILLED, CONFIG, DONE, EXPERIMENT_TAG, TRIAL_ID
+from tuner.core.result import AUTO_FILLED, CHECKPOINT_DIR_NAME, CONFIG, DONE, EXPERIMENT_TAG, TRIAL_ID
 from tuner.core.retention import RetentionPolicy, ranked
 from tuner.core.trial import Ending, Status, Trial
 from tuner.errors import TrialFailed
@@ -180,6 +180,11 @@ class Result:
         return [(checkpoint, value) for checkpoint, value in found if is_number(value)]
 
     def _metrics_of(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        name = Path(checkpoint.path).name
+        if not (Path(checkpoint.path) / layout.MANIFEST).exists():  # Ray Tune writes none
+            for row in reversed(self.rows.of(self.trial_id)):
+                if row.get(CHECKPOINT_DIR_NAME) == name:
+                    return {**row, CONFIG: self.config}
         return {**read_manifest(checkpoint.path).metrics, CONFIG: self.config}
 
 
@@ -197,7 +202,7 @@ def result_of(
             checkpoints have no score of their own.
         mode: ``"min"`` or ``"max"``: the direction in which that metric is optimised.
     """
-    directory = layout.trial_directory(experiment_path, trial.trial_id)
+    directory = Path(trial.local_path) if trial.local_path else layout.trial_directory(experiment_path, trial.trial_id)
     config = dict(trial.config)
     has_metric = metric is not None and retention.score_attribute is None
     return Result(

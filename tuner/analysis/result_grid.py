@@ -7,24 +7,26 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
 
-from tuner.core.result import DONE, TRIAL_ID, flatten
+from tuner.core.result import flatten
 from tuner.core.retention import RetentionPolicy
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.storage import remote
 from tuner.storage.recovery import read as journal_records
 
+from .directories import read_directory
 from .figures import Plots
-from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
 from .importances import Evaluated, Evaluator, importances, require_optuna
+from .overview import best_row, trials_frame
 from .page import write_page
+from .parquet import write_tables
 from .persistence import Persistence
 from .plots import Source
-from .ranking import Mode, check_mode, is_number, objective_of, rank, unknown_metric
+from .ranking import Mode, check_mode, objective_of, rank, unknown_metric
 from .result import Result, result_of
 from .rows import Row, Rows
 from .story import story_of
@@ -37,9 +39,6 @@ Scope = Literal["last", "avg", "last-5-avg", "last-10-avg", "all"]
 """Which value of a trial's metric counts: its latest, a mean, or its best."""
 
 SCOPES: tuple[Scope, ...] = ("last", "avg", "last-5-avg", "last-10-avg", "all")
-
-STATUS = "status"
-LOGDIR = "logdir"
 
 _MAX_PRINTED = 20
 
@@ -83,6 +82,49 @@ class ResultGrid(Sequence[Result]):
         self._retention = retention or RetentionPolicy()
         self._persistence = persistence
         self._results = [result_of(trial, self._path, rows, self._retention, metric=metric, mode=mode) for trial in self._trials]
+
+    @classmethod
+    def from_directory(cls, path: str | os.PathLike[str], metric: str | None = None, mode: Mode | None = None) -> ResultGrid:
+        """Return what lies in the directory of an experiment; no training code is needed, nothing is unpickled and nothing changed.
+
+        The experiment may have ended, been killed or moved, or still be running: read is what has been written so far, and a later call
+        reads more. Ray Tune's directories are read as well, from what is plain JSON in them, and so are those of which only the trials'
+        own files are left.
+
+        Args:
+            path: The experiment's directory.
+            metric: What is optimised, where the directory does not say (Ray Tune's mode never is in it), or another than it says.
+            mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are.
+
+        Returns:
+            The results of all trials. Objects in configurations are the text that describes them. Trials that were running are RUNNING;
+            their rows are read when they are asked for, and may go further by then.
+
+        Raises:
+            FileNotFoundError: If there is no such directory, or no experiment in it.
+            StorageError: If a later version wrote it.
+            ValueError: If the mode is unknown.
+
+        Example:
+            >>> import tuner as tune
+            >>> tuner = tune.Tuner(
+            ...     lambda config: tune.report({"loss": config["x"]}),
+            ...     param_space={"x": tune.grid_search([1, 2])},
+            ...     tune_config=tune.TuneConfig(metric="loss", mode="min"),
+            ...     run_config=tune.RunConfig(name="read_again", storage_path=getfixture("tmp_path"), verbose=0),
+            ... )
+            >>> path = tuner.fit().experiment_path
+            >>> tune.ResultGrid.from_directory(path).get_best_result().config
+            {'x': 1}
+
+        Departures:
+            Ray Tune's restores a `Tuner` for this, with the training code at hand, and unpickles what lies in the directory.
+        """
+        if mode is not None:
+            check_mode(mode)
+        directory = Path(path).expanduser().absolute()
+        found = read_directory(directory)
+        return cls(found.trials, os.fspath(directory), found.rows, metric or found.metric, mode or found.mode, retention=found.retention)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -184,7 +226,7 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def plot(self) -> Plots:
-        """The charts of the experiment as Plotly figures, and under ``plot.data`` what they show as data frames; needs the extra ``report``."""
+        """The charts of the experiment, as Plotly figures, for which the extra ``report`` is needed; what they show is ``plot.data``."""
         return Plots(self._source())
 
     def report(self, path: str | os.PathLike[str]) -> Path:
@@ -203,6 +245,22 @@ class ResultGrid(Sequence[Result]):
             OSError: If the file cannot be written.
         """
         return write_page(self._source(), path)
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write the results as Parquet files; ``docs/tables.md`` tells their columns.
+
+        Args:
+            path: A directory, which is made, for ``trials.parquet`` with a row for each trial, as in `get_dataframe`, and
+                ``results.parquet`` with every result of every trial. A name that ends in ``.parquet`` for the first of them alone.
+
+        Returns:
+            The files that were written, which are replaced as a whole where they existed.
+
+        Raises:
+            ImportError: If PyArrow is not installed; it comes with the extra ``parquet``.
+            OSError: If a file cannot be written.
+        """
+        return write_tables(self._results, [trial.last_result for trial in self._trials], self._rows, path)
 
     def _source(self) -> Source:
         return Source(self._trials, self._rows, self._path, self._metric, self._mode)
@@ -241,7 +299,7 @@ class ResultGrid(Sequence[Result]):
             chosen = [trial.last_result for trial in self._trials]
         else:
             chosen = self._best_rows(filter_metric, filter_mode)
-        return _frame(self._results, chosen)
+        return trials_frame(self._results, chosen)
 
     def get_param_importances(
         self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova"
@@ -316,28 +374,8 @@ class ResultGrid(Sequence[Result]):
     def _best_rows(self, metric: str, mode: str | None) -> list[Row]:
         direction = check_mode(mode or self._mode, "filter_mode")
         self._check_reported(metric, is_default=False)
-        best = [_best_row(self._rows.of(trial.trial_id), metric, direction) for trial in self._trials]
+        best = [best_row(self._rows.of(trial.trial_id), metric, direction) for trial in self._trials]
         return [row or trial.last_result for row, trial in zip(best, self._trials, strict=True)]
-
-
-def _best_row(rows: Sequence[Row], metric: str, mode: Mode) -> Row | None:
-    """Return the first row with the best value of the metric, None where no row has a number there."""
-    scored = [(value, row) for row in rows if is_number(value := value_at(row, metric))]
-    return max(scored, key=lambda pair: rank(pair[0], mode))[1] if scored else None
-
-
-def _frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the table of `ResultGrid.get_dataframe` for the row chosen of each trial, empty for a trial without one."""
-    metrics = [
-        {**(flat_metrics(row) or {TRIAL_ID: result.trial_id}), DONE: result.metrics[DONE]}
-        for result, row in zip(results, chosen, strict=True)
-    ]
-    configs = [flat_config(result.config) for result in results]
-    ends = [{STATUS: str(result.status), LOGDIR: result.path} for result in results]
-    first = next((flat for flat, row in zip(metrics, chosen, strict=True) if row), metrics[0] if metrics else {})
-    names = [name for name in in_order_of_appearance([first, *configs, *metrics]) if name not in (STATUS, LOGDIR)]
-    rows = [{**flat, **config, **end} for flat, config, end in zip(metrics, configs, ends, strict=True)]
-    return to_frame(rows, [*names, STATUS, LOGDIR])
 
 
 def _whereabouts(trials: Sequence[Trial]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from schedulers.decisions import Reason
 from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Ending, Trial
+from tuner.storage.strict_json import Opaque
 
 _DEEDS: Final[Mapping[str, str]] = {
     "stop": "is stopped",
@@ -113,4 +114,5 @@ def _listed(flat: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
+    value = value.text if isinstance(value, Opaque) else value
     return f"{value:.6g}" if isinstance(value, float) else f"{value!s:.60}"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.core.result import CONFIG, DELIMITER, TRIAL_ID
+from tuner.core.result import CHECKPOINT_DIR_NAME, CONFIG, DELIMITER, TRIAL_ID
 from tuner.errors import StorageError, TrialFailed
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, MANIFEST, PARAMS, PROGRESS, RESULTS, STARTED_AGAIN
+from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, MANIFEST, PARAMS, PROGRESS, RAY_PARAMS, RESULTS, STARTED_AGAIN
 
 from .rows import Row, current
 
@@ -66,7 +66,7 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
         trial_id=trial_id,
         config=_config(directory / PARAMS, last.get(CONFIG, {})),
         rows=current(zip(_branches(reported), map(_without_config, reported), strict=True)),
-        checkpoints=_checkpoints(directory),
+        checkpoints=_checkpoints(directory, reported),
         error=_error(directory / ERROR, trial_id),
     )
 
@@ -173,9 +173,16 @@ def _config(path: Path, otherwise: Any) -> dict[str, Any]:
     return config
 
 
-def _checkpoints(directory: Path) -> list[Checkpoint]:
-    """Return the committed checkpoints; what was left of an unfinished one has another name or no manifest."""
-    return [Checkpoint(path) for path in sorted(directory.glob(f"{CHECKPOINT_PREFIX}*")) if (path / MANIFEST).is_file()]
+def _checkpoints(directory: Path, rows: Iterable[Row]) -> list[Checkpoint]:
+    """Return the committed checkpoints; what was left of an unfinished one has another name or no manifest.
+
+    Ray Tune writes no manifests. Its checkpoints count where a result tells of them, and of a class, whose results never do, all of them.
+    """
+    paths = sorted(path for path in directory.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir())
+    if (directory / RAY_PARAMS).is_file():
+        told = {row.get(CHECKPOINT_DIR_NAME) for row in rows} - {None}
+        return [Checkpoint(path) for path in paths if not told or path.name in told]
+    return [Checkpoint(path) for path in paths if (path / MANIFEST).is_file()]
 
 
 def _error(path: Path, trial_id: str) -> TrialFailed | None:

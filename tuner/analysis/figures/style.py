@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ MAX_TEXT: Final = 40
 """Longer names and values are cut in charts."""
 
 
-def require_plotly() -> ModuleType:
+def require_plotly() -> Any:
     """Return ``plotly.graph_objects``.
 
     Raises:

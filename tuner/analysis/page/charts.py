@@ -20,6 +20,7 @@ from tuner.analysis.plots.rungs import rungs
 from tuner.analysis.plots.slots import spans
 from tuner.analysis.plots.source import Source
 from tuner.analysis.plots.thinning import MAX_POINTS, MAX_TRIALS
+from tuner.analysis.ranking import Mode
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 
 if TYPE_CHECKING:
@@ -80,9 +81,7 @@ def _curves(source: Source) -> Chart:
         half = MAX_TRIALS // 2
         notes.append(f"Drawn are {MAX_TRIALS} of {len(source.trials):,} trials: the best {half}, and others spread evenly over the ranks.")
     if num_long:
-        notes.append(
-            f"Of {num_long} curves with more than {MAX_POINTS} points the first, the last, the extremes and others evenly between are drawn."
-        )
+        notes.append(f"{num_long} curves have more than {MAX_POINTS} points: first, last, extremes and others evenly between are drawn.")
     return Chart("curves", "Learning curves", " ".join(notes), curves_figure(found, metric, mode, TRAINING_ITERATION))
 
 
@@ -181,8 +180,9 @@ def _slots(source: Source) -> Iterator[Chart]:
 def _quality(source: Source) -> Iterator[Chart]:
     if source.best is None or source.metric is None or source.mode is None or TIME_TOTAL_S not in source.best.summary:
         return
-    metrics, modes = (TIME_TOTAL_S, source.metric), ("min", source.mode)
-    points = pareto(source, metrics, modes)  # type: ignore[arg-type]  (of two modes)
+    metrics: tuple[str, str] = (TIME_TOTAL_S, source.metric)
+    modes: tuple[Mode, Mode] = ("min", source.mode)
+    points = pareto(source, metrics, modes)
     note = "Training time and last value of each trial; the line joins those that no other one beats in both."
     shown = (
         points
@@ -191,4 +191,4 @@ def _quality(source: Source) -> Iterator[Chart]:
     )
     if len(shown) < len(points):
         note += f" Drawn are {len(shown):,} of {len(points):,} trials, the front among them."
-    yield Chart("quality", "Quality against training time", note, pareto_figure(shown, metrics, modes))  # type: ignore[arg-type]  (of two modes)
+    yield Chart("quality", "Quality against training time", note, pareto_figure(shown, metrics, modes))

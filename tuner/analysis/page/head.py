@@ -19,7 +19,8 @@ def head(source: Source) -> str:
     """Return the head of the page: name, place and the figures that people ask for first."""
     figures = headline(source)
     cells = "".join([_best(figures), _trials(figures), _time(figures), _saved(figures)])
-    return f'<header><h1>{escape(figures.name)}</h1><div class="soft path">{escape(figures.path)}</div><dl class="figures">{cells}</dl></header>'
+    place = f'<div class="soft path">{escape(figures.path)}</div>'
+    return f'<header><h1>{escape(figures.name)}</h1>{place}<dl class="figures">{cells}</dl></header>'
 
 
 def _cell(name: str, value: str, more: str = "", kind: str = "") -> str:
@@ -77,7 +78,8 @@ def tables(source: Source) -> str:
 
 
 _ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All trials</h2>
-<div class="tools"><input id="filter" type="search" placeholder="Filter: a text, or conditions such as lr&lt;0.01 state=failed" aria-label="Filter">
+<div class="tools"><input id="filter" type="search" aria-label="Filter"
+ placeholder="Filter: a text, or conditions such as lr&lt;0.01 state=failed">
 <select id="state" aria-label="State"><option value="">every state</option></select><span id="count" class="soft"></span></div>
 <div class="scroll"><table id="trial-table"><thead><tr></tr></thead><tbody></tbody></table></div>
 <p><button id="more" class="more" type="button" hidden>Show more</button></p>

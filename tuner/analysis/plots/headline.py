@@ -175,6 +175,6 @@ def _failed(trial: Trial, experiment_path: str) -> Failed:
     failure = trial.failures[-1] if trial.failures else None
     said = f"{failure.traceback}\n{failure}" if failure and not failure.message else str(failure or "unknown")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    directory = trial_directory(experiment_path, trial.trial_id)
+    directory = Path(trial.local_path) if trial.local_path else trial_directory(experiment_path, trial.trial_id)
     log = next((directory / name for name in (ERROR, STDERR) if (directory / name).is_file()), directory)
     return Failed(trial.trial_id, lines[-1] if lines else "unknown", trial.num_failures, trial.iteration, str(log))

@@ -12,6 +12,7 @@ from tuner.analysis.importances import Evaluated, Evaluator, importances, is_log
 from tuner.analysis.ranking import is_number
 from tuner.core.result import flatten
 from tuner.core.trial import Trial
+from tuner.storage.strict_json import Opaque, describe
 
 from .source import Source, state_of
 from .thinning import spread
@@ -87,8 +88,10 @@ class Tried:
 
 
 def as_text(value: Any) -> str:
-    """Return the name of a category: a text as it is, lists and objects as they are written."""
-    return value if isinstance(value, str) else repr(value)
+    """Return the name of a category: a text as it is, lists as they are written, objects by their description."""
+    if isinstance(value, str):
+        return value
+    return value.text if isinstance(value, Opaque) else describe(value)
 
 
 def axes(trials: Sequence[Trial]) -> list[Axis]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, cast, final
 
 from tuner.analysis.frames import flat_config, to_frame
 from tuner.analysis.importances import Evaluator
@@ -77,7 +77,7 @@ class PlotData:
         return to_frame(rows, ["trial_id", "x", "value", "state", "is_best"])
 
     def parallel_coordinates(self, metric: str | None = None, mode: Mode | None = None) -> pd.DataFrame:
-        """Return a row for each trial: ``trial_id``, ``state``, ``value``, ``is_best``, and each parameter that differs as ``config/...``."""
+        """Return a row for each trial: ``trial_id``, ``state``, ``value``, ``is_best``, and what differs as ``config/...``."""
         rows = [
             {"trial_id": one.trial_id, "state": one.state, "value": one.value, "is_best": one.is_best, **flat_config(one.config)}
             for one in tried(self._source.with_objective(metric, mode))
@@ -181,9 +181,9 @@ def check_over(over: str) -> Over:
     Raises:
         ValueError: If it is not one of them.
     """
-    if over not in ("time", "trials"):
-        raise ValueError(f"over must be 'time' or 'trials', got {over!r}")
-    return over  # type: ignore[return-value]  (one of the two)
+    if over in ("time", "trials"):
+        return cast("Over", over)
+    raise ValueError(f"over must be 'time' or 'trials', got {over!r}; over time is told when, over trials by which one")
 
 
 def _records(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:

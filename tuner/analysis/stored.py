@@ -1,0 +1,140 @@
+"""An experiment as its directory tells it: no training code, no search space, nothing unpickled, nothing changed.
+
+The journal says what has happened and what was decided, so the fold comes to the state in which the experiment was left, whoever its
+scheduler and searcher were. It may still be running: read is what has been written so far.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from schedulers.fifo import FIFOScheduler
+from tuner.core.experiment import Experiment
+from tuner.core.memory import trial_from
+from tuner.core.progress import Progress, look_at
+from tuner.core.settings import ExperimentSettings
+from tuner.core.stoppers import NoopStopper
+from tuner.errors import StorageError
+from tuner.storage import records
+from tuner.storage.declaration import is_experiment, read_declaration
+from tuner.storage.layout import trial_directory
+from tuner.storage.lock import Owner, read_owner
+from tuner.storage.objects import ObjectStore
+from tuner.storage.past import happened
+from tuner.storage.snapshot import Snapshot, load_newest
+from tuner.storage.strict_json import Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExperiment:
+    """What a directory tells about the experiment in it.
+
+    Attributes:
+        path: The directory, absolute.
+        declaration: What ``experiment.json`` says.
+        experiment: The state in which it was left, or in which it is; not to be changed.
+        elapsed_s: Its running time in seconds, all sessions together.
+        driver: Who drives it now; None for nobody. Of a driver on another machine it is not known whether it still lives.
+    """
+
+    path: Path
+    declaration: Mapping[str, Any]
+    experiment: Experiment
+    elapsed_s: float
+    driver: Owner | None
+
+    def progress(self) -> Progress:
+        """Return how far it is."""
+        return look_at(self.experiment, self.path.name, self.elapsed_s)
+
+
+def read_stored(path: Path) -> StoredExperiment:
+    """Return what a directory tells about the experiment in it.
+
+    Where a configuration held objects, their descriptions stand in their places; arrays are what they were.
+
+    Args:
+        path: The experiment's directory; it may have been moved, and a driver may be writing in it.
+
+    Raises:
+        StorageError: If there is no experiment, or a later version wrote it.
+        DamagedJournal: If its journal does not verify; a torn end does.
+    """
+    if not is_experiment(path):
+        raise StorageError(f"{str(path)!r} holds no experiment; give the directory that fit() has made")
+    driver = read_owner(path)
+    declaration = read_declaration(path)
+    experiment, elapsed_s = _taken_up(path, declaration)
+    for trial in experiment.trials:
+        trial.local_path = str(trial_directory(path, trial.trial_id))
+    return StoredExperiment(path, declaration, experiment, elapsed_s, None if driver is None or driver.is_gone else driver)
+
+
+def _taken_up(path: Path, declaration: Mapping[str, Any]) -> tuple[Experiment, float]:
+    """Return the experiment and its running time: from its newest snapshot and what follows it, or from the whole journal."""
+    objects = ObjectStore(path)
+    with warnings.catch_warnings():
+        # A driver removes the older one while we look at it; and whoever restores is told of a damaged one.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        snapshot = load_newest(path)
+    if snapshot is not None:
+        try:
+            experiment, elapsed_s = _remembered(snapshot, declaration, objects)
+            return experiment, _folded(experiment, path, objects, snapshot.last_sequence, elapsed_s)
+        except (KeyError, TypeError, ValueError):
+            pass  # another release has put it down; the journal still tells everything
+    experiment = _new(declaration)
+    return experiment, _folded(experiment, path, objects)
+
+
+def _new(declaration: Mapping[str, Any]) -> Experiment:
+    try:
+        settings = ExperimentSettings.from_fields(declaration["settings"])
+    except (KeyError, TypeError, ValueError) as cause:
+        raise StorageError(
+            f"the declaration is not as this release writes it ({cause!r}); it has to be whole to read the experiment"
+        ) from cause
+    # What was decided is read, not asked for again: whoever sits in the scheduler's place only listens.
+    return Experiment(settings, FIFOScheduler(), NoopStopper())
+
+
+def _remembered(snapshot: Snapshot, declaration: Mapping[str, Any], objects: ObjectStore) -> tuple[Experiment, float]:
+    experiment = _new(declaration)
+    trials = [trial_from(fields, lambda config: _readable(config, objects)) for fields in snapshot.state["trials"]]
+    experiment.load_state_dict(snapshot.state["experiment"], trials)
+    return experiment, float(snapshot.state["elapsed_s"])
+
+
+def _folded(experiment: Experiment, path: Path, objects: ObjectStore, after: int = 0, elapsed_s: float = 0.0) -> float:
+    """Fold what has happened after a record into the experiment, and return its running time then."""
+    for past in happened(path, after, elapsed_s):
+        elapsed_s = past.at_s
+        if past.event is not None:
+            event, advice = records.with_configs(past.event, past.advice, lambda config: _readable(config, objects))
+            experiment.handle(event, elapsed_s, advice)
+    return elapsed_s
+
+
+def _readable(config: Mapping[str, Any], objects: ObjectStore) -> dict[str, Any]:
+    return {key: _shown(value, objects) for key, value in config.items()}
+
+
+def _shown(value: Any, objects: ObjectStore) -> Any:
+    match value:
+        case Opaque(text, _, content):
+            try:
+                return objects.get(content) if content else text
+            except StorageError:
+                return text
+        case dict():
+            return {key: _shown(part, objects) for key, part in value.items()}
+        case list():
+            return [_shown(part, objects) for part in value]
+        case tuple():
+            return tuple(_shown(part, objects) for part in value)
+        case _:
+            return value

@@ -1,0 +1,40 @@
+"""What an experiment's directory declares: how it is found out, and what is read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.errors import StorageError
+
+from . import layout, strict_json
+from .release import THIS_RELEASE, writer_of
+
+FORMAT_VERSION: Final = 1
+
+
+def is_experiment(path: Path) -> bool:
+    """Return whether the directory holds an experiment."""
+    return (path / layout.DECLARATION).is_file() or (path / layout.JOURNAL).is_dir()
+
+
+def read_declaration(directory: Path) -> Mapping[str, Any]:
+    """Return what ``experiment.json`` says.
+
+    Raises:
+        StorageError: If it cannot be read, or was written by a later version.
+    """
+    path = directory / layout.DECLARATION
+    try:
+        text = strict_json.loads(path.read_bytes())
+        version = int(text["format_version"])
+        declaration = strict_json.checked(text) if version <= FORMAT_VERSION else {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as cause:
+        raise StorageError(f"{path} cannot be read: {cause}; it has to be there to continue the experiment") from cause
+    if version > FORMAT_VERSION:
+        raise StorageError(
+            f"{path} was written by {writer_of(directory)} in format {version}, version {THIS_RELEASE} reads up to {FORMAT_VERSION}; "
+            "update tuner-hpo"
+        )
+    return declaration
