@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from .ranking import Mode, is_number
+from .ranking import Mode, is_finite
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution  # an extra: at run time imported where it is used
@@ -106,10 +106,7 @@ def _columns(trials: Iterable[Evaluated]) -> dict[str, _Column]:
     configs = [trial.config for trial in trials]
     names = {name: None for config in configs for name in config}
     columns = {name: [config[name] for config in configs if name in config] for name in names}
-    return {
-        name: _Column(values, not all(is_number(value) and math.isfinite(value) for value in values), len(configs))
-        for name, values in columns.items()
-    }
+    return {name: _Column(values, not all(map(is_finite, values)), len(configs)) for name, values in columns.items()}
 
 
 def is_logarithmic(values: Sequence[float]) -> bool:

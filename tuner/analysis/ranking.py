@@ -52,6 +52,14 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def is_finite(value: Any) -> TypeGuard[float]:
+    """Return whether a value is a number that can be drawn and averaged: finite, and not beyond all floats."""
+    try:
+        return is_number(value) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def rank(value: float, mode: Mode) -> tuple[bool, float]:
     """Return a key that is larger the better the value is; NaN is worse than everything.
 

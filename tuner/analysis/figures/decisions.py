@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_BRACKETS: Final = 6
 MAX_MEMBERS: Final = 60
-_MAX_DOTS: Final = 500
+MAX_DOTS: Final = 500
 _FATES: Final = {
     "stopped": STATE_COLORS["stopped early"],
     "waits": STATE_COLORS["paused"],
@@ -91,16 +91,18 @@ def _add_dots(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequence[
         xs, ys, texts, sizes, frames = [], [], [], [], []
         for number, level in enumerate(levels):
             there = [entry for entry in entries if entry.level == level and entry.fate == fate and math.isfinite(entry.value)]
-            for place, entry in enumerate(there[:: 1 + len(there) // _MAX_DOTS]):
+            for place, entry in enumerate(there[:: math.ceil(len(there) / MAX_DOTS) or 1]):
                 xs.append(number + _jitter(place))
                 ys.append(entry.value)
                 texts.append(_told(entry))
                 sizes.append(11 if entry.trial_id == best_id else 7)
-                frames.append(BEST if entry.trial_id == best_id else "rgba(0,0,0,0)")
+                frames.append(BEST if entry.trial_id == best_id else color if fate == "stopped" else "rgba(0,0,0,0)")
+        is_out = fate == "stopped"
+        marker = {"color": color, "size": sizes, "symbol": "circle-open" if is_out else "circle", "opacity": 0.85}
         figure.add_scatter(
             x=xs, y=ys, text=texts, mode="markers", name=fate, legendgroup=fate, showlegend=bool(xs) and not _has(figure, fate),
-            marker={"color": color, "size": sizes, "opacity": 0.85, "line": {"color": frames, "width": 2.5}},
-            hovertemplate="%{text}<extra></extra>", **panel.place,
+            marker={**marker, "line": {"color": frames, "width": 1.6 if is_out else 2.5}}, hovertemplate="%{text}<extra></extra>",
+            **panel.place,
         )  # fmt: skip
 
 

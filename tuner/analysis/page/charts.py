@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tuner.analysis.figures.curves import curves_figure
-from tuner.analysis.figures.decisions import MAX_BRACKETS, MAX_MEMBERS, lineage_figure, rungs_figure, schedules_figure
+from tuner.analysis.figures.decisions import MAX_BRACKETS, MAX_DOTS, MAX_MEMBERS, lineage_figure, rungs_figure, schedules_figure
 from tuner.analysis.figures.parameters import coordinates_figure, importance_figure, slice_figure
 from tuner.analysis.figures.plots import MAX_AXES, chosen_axes
 from tuner.analysis.figures.search import history_figure, pareto_figure, slots_figure
@@ -19,7 +20,7 @@ from tuner.analysis.plots.pareto import pareto
 from tuner.analysis.plots.rungs import rungs
 from tuner.analysis.plots.slots import spans
 from tuner.analysis.plots.source import Source
-from tuner.analysis.plots.thinning import MAX_POINTS, MAX_TRIALS
+from tuner.analysis.plots.thinning import MAX_POINTS, MAX_TRIALS, spread
 from tuner.analysis.ranking import Mode
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _MAX_LINES: Final = 500
-_MAX_DOTS: Final = 2000
+_MAX_POINTS: Final = 2000
 _MAX_SLICES: Final = 12
 
 
@@ -132,7 +133,7 @@ def _parameters(source: Source) -> Iterator[Chart]:
         min_width=110 * (len(shown) + 1),
     )
     sliced = chosen_axes(source, None, _MAX_SLICES)
-    dots = tried(source, _MAX_DOTS)
+    dots = tried(source, _MAX_POINTS)
     note = (
         f"Drawn are {len(dots):,} of {len(source.trials):,} trials, spread evenly over the ranks." if len(source.trials) > len(dots) else ""
     )
@@ -150,6 +151,8 @@ def _rungs(source: Source) -> Iterator[Chart]:
         note = "A dot is a trial at a rung; above each rung: how many came → how many went on."
         if len(brackets) > MAX_BRACKETS:
             note += f" Drawn are the {MAX_BRACKETS} largest of {len(brackets)} brackets."
+        if any(count > MAX_DOTS for count in Counter((entry.bracket, entry.level, entry.fate) for entry in entries).values()):
+            note += f" Of more than {MAX_DOTS} dots of one colour at a rung, not more than so many are drawn, evenly chosen."
         best_id = source.best.trial_id if source.best else None
         figure = rungs_figure(entries, source.metric, source.mode, best_id)
         yield Chart("rungs", "Rungs and brackets", note, figure)
@@ -178,17 +181,15 @@ def _slots(source: Source) -> Iterator[Chart]:
 
 
 def _quality(source: Source) -> Iterator[Chart]:
-    if source.best is None or source.metric is None or source.mode is None or TIME_TOTAL_S not in source.best.summary:
+    if source.best is None or source.metric is None or source.mode is None or source.metric == TIME_TOTAL_S:
+        return
+    if TIME_TOTAL_S not in source.best.summary:
         return
     metrics: tuple[str, str] = (TIME_TOTAL_S, source.metric)
     modes: tuple[Mode, Mode] = ("min", source.mode)
     points = pareto(source, metrics, modes)
     note = "Training time and last value of each trial; the line joins those that no other one beats in both."
-    shown = (
-        points
-        if len(points) <= _MAX_DOTS
-        else [one for place, one in enumerate(points) if one.is_on_front or place % (len(points) // _MAX_DOTS + 1) == 0]
-    )
+    shown = [point for point in points if point.is_on_front] + spread([point for point in points if not point.is_on_front], _MAX_POINTS)
     if len(shown) < len(points):
         note += f" Drawn are {len(shown):,} of {len(points):,} trials, the front among them."
     yield Chart("quality", "Quality against training time", note, pareto_figure(shown, metrics, modes))

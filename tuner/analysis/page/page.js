@@ -9,7 +9,6 @@
   const config = {
     responsive: true,
     displaylogo: false,
-    displayModeBar: "hover",
     modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
   };
   const layoutOf = (figure, scheme) => Object.assign({}, figure.layout, { template: looks[scheme] });
@@ -94,12 +93,13 @@
     const found = rows.filter((row) => (!state.value || row.cells[1] === state.value) && conditions.every((holds) => holds(row)));
     return sorted.column < 0 ? found : found.sort((a, b) => compare(a, b) || a.place - b.place);
   };
+  const kindOf = (column) => (isNumber[column] ? "number" : columns[column] === "decision" ? "decision" : "");
   const written = (value) => (typeof value === "number" && value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(4) : String(value));
   const cellOf = (row, column) => {
     const cell = document.createElement("td");
     const value = row.cells[column];
     cell.textContent = value === null ? "–" : written(value);
-    if (isNumber[column]) cell.className = "number";
+    cell.className = kindOf(column);
     if (String(value).length > 40) cell.title = String(value);
     if (column === 1) {
       const mark = document.createElement("span");
@@ -127,7 +127,7 @@
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = name;
-    if (isNumber[column]) cell.className = "number";
+    cell.className = kindOf(column);
     cell.scope = "col";
     button.addEventListener("click", () => {
       sorted = { column, sign: sorted.column === column ? -sorted.sign : 1 };

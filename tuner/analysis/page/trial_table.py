@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.analysis.plots.headline import run_times
 from tuner.analysis.plots.parameters import as_text, axes
 from tuner.analysis.plots.source import Source, state_of
-from tuner.analysis.ranking import is_number
+from tuner.analysis.ranking import is_finite
 from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import Trial
 
@@ -54,7 +53,7 @@ def _row(trial: Trial, metrics: Sequence[str], params: Sequence[str], times: Map
 def _cell(value: Any) -> float | int | str | None:
     if value is None:
         return None
-    if is_number(value):
-        return value if isinstance(value, int) else float(f"{value:.6g}") if math.isfinite(value) else str(value)
-    text = as_text(value)
+    if is_finite(value):
+        return value if isinstance(value, int) else float(f"{value:.6g}")
+    text = str(value) if isinstance(value, float) else as_text(value)
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

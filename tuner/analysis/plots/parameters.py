@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tuner.analysis.importances import Evaluated, Evaluator, importances, is_logarithmic
-from tuner.analysis.ranking import is_number
+from tuner.analysis.ranking import is_finite
 from tuner.core.result import flatten
 from tuner.core.trial import Trial
 from tuner.storage.strict_json import Opaque, describe
@@ -53,7 +53,7 @@ class Axis:
             text = as_text(value)
             known = text if text in self.categories else OTHERS
             return self.categories.index(known) / max(1, len(self.categories) - 1) if known in self.categories else None
-        if not is_number(value):
+        if not is_finite(value):
             return None
         low, high, at = (
             (math.log(number) for number in (self.low, self.high, value)) if self.scale == "log" else (self.low, self.high, value)
@@ -111,7 +111,7 @@ def _is_varied(values: Sequence[Any], num_trials: int) -> bool:
 
 
 def _axis(name: str, values: Sequence[Any]) -> Axis:
-    numbers = [float(value) for value in values if is_number(value) and math.isfinite(value)]
+    numbers = [float(value) for value in values if is_finite(value)]
     if len(numbers) == len(values):
         marks = sorted(set(numbers))
         scale: Scale = "log" if is_logarithmic(marks) else "linear"
