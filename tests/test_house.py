@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {
-    "ax", "bayes_opt", "fsspec", "hyperopt", "joblib", "optuna", "pandas", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX",
-    "torch",
+    "ax", "bayes_opt", "fsspec", "hyperopt", "joblib", "optuna", "pandas", "plotly", "pyarrow", "ray", "rich", "scipy", "sklearn",
+    "tensorboard", "tensorboardX", "torch",
 }  # fmt: skip
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)

@@ -56,7 +56,17 @@ if TYPE_CHECKING:
     from .execution.resource_requests import PlacementGroupFactory, with_resources
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
     from .execution.trainable import Trainable, with_parameters
-    from .loggers import Callback, CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback
+    from .handle import Handle, attach
+    from .loggers import (
+        Callback,
+        CLIReporter,
+        CSVLoggerCallback,
+        JsonLoggerCallback,
+        JupyterNotebookReporter,
+        LoggerCallback,
+        ProgressReporter,
+        TBXLoggerCallback,
+    )
     from .storage.checkpoints import Checkpoint
     from .tuner import Tuner
 
@@ -83,7 +93,11 @@ _NAMES = {
     "tuner.execution.resource_requests": ("PlacementGroupFactory", "with_resources"),
     "tuner.execution.session": ("TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report"),
     "tuner.execution.trainable": ("Trainable", "with_parameters"),
-    "tuner.loggers": ("CSVLoggerCallback", "Callback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"),
+    "tuner.handle": ("Handle", "attach"),
+    "tuner.loggers": (
+        "CLIReporter", "CSVLoggerCallback", "Callback", "JsonLoggerCallback", "JupyterNotebookReporter", "LoggerCallback",
+        "ProgressReporter", "TBXLoggerCallback",
+    ),
     "tuner.storage.checkpoints": ("Checkpoint",),
     "tuner.tuner": ("Tuner",),
 }  # fmt: skip
@@ -91,6 +105,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = frozenset({"callback", "experiment", "logger", "result", "stopper"})
 
 __all__ = [
+    "CLIReporter",
     "CSVLoggerCallback",
     "Callback",
     "Checkpoint",
@@ -100,11 +115,14 @@ __all__ = [
     "ExperimentPlateauStopper",
     "FailureConfig",
     "FunctionStopper",
+    "Handle",
     "JsonLoggerCallback",
+    "JupyterNotebookReporter",
     "LoggerCallback",
     "MaximumIterationStopper",
     "NoopStopper",
     "PlacementGroupFactory",
+    "ProgressReporter",
     "Result",
     "ResultGrid",
     "ResumeConfig",
@@ -120,6 +138,7 @@ __all__ = [
     "TuneContext",
     "Tuner",
     "TunerError",
+    "attach",
     "checkpoint_dir",
     "choice",
     "create_scheduler",

@@ -17,6 +17,7 @@ from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
 from tuner.loggers.callback import Callback
+from tuner.loggers.reporter import ProgressReporter
 from tuner.storage import layout
 
 MODES = ("min", "max")
@@ -163,7 +164,9 @@ class RunConfig:
         storage_retry_s: How long, in seconds, trials wait for storage that has failed or become read-only before they are stopped and
             `fit` raises; 60 by default. For a full disk to have space again they wait as long as it takes.
         log_to_file: Accepted for compatibility; each trial's output always lands in its directory, in ``stdout`` and ``stderr``.
-        progress_reporter: Accepted for compatibility and not used.
+        progress_reporter: What is shown of the progress, and when: a `CLIReporter`, a `JupyterNotebookReporter`, or a `ProgressReporter`
+            of your own. None, the default, for a live table on a terminal and in a notebook, and a few lines elsewhere. Not written down:
+            give it again to `Tuner.restore`.
         sync_config: Accepted for compatibility and not used: what a trial writes stays where it is.
         storage_filesystem: Must be None; other file systems are not supported for experiments yet.
 
@@ -186,7 +189,7 @@ class RunConfig:
     time_limit_s: float | None = None
     interrupt_grace_s: float = 10.0
     log_to_file: bool | str | tuple[str, str] = True
-    progress_reporter: Any = None
+    progress_reporter: ProgressReporter | None = None
     sync_config: Any = None
     storage_filesystem: Any = None
 
@@ -212,6 +215,7 @@ class RunConfig:
                 raise TypeError(f"callbacks must be instances of tuner.Callback, got {callback!r}")
         _check_type("checkpoint_config", self.checkpoint_config, CheckpointConfig)
         _check_type("failure_config", self.failure_config, FailureConfig)
+        _check_type("progress_reporter", self.progress_reporter, ProgressReporter)
         _check_amounts(self.resources)
         self._check_times()
 

@@ -40,7 +40,8 @@ _FACES: Final = (schedulers, searchers, stoppers)
 _SETTINGS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in (*_WORDS, Secret, *_CONFIGS)}
 
 NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
-    # The directory says where an experiment lies, and its seed never changes; the rest is accepted for compatibility only.
+    # The directory says where an experiment lies, and its seed never changes; how progress is shown is up to each run;
+    # the rest is accepted for compatibility only.
     RunConfig: frozenset({"name", "storage_path", "log_to_file", "progress_reporter", "sync_config", "storage_filesystem"}),
     TuneConfig: frozenset({"seed", "reuse_actors", "trial_name_creator", "trial_dirname_creator"}),
 }

@@ -6,6 +6,8 @@ but says what is to be optimised, wants the best configuration rather than a cer
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -68,6 +70,21 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     return Choice(scheduler, searcher, _remark(scheduler, searcher) if is_open else "")
 
 
+def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
+    """Return the ``training_iteration`` at which a trial ends that nobody stops early; None where neither of the two tells.
+
+    Args:
+        stop: The stop criterion, as the user gave it.
+        scheduler: One that ends trials at a ``max_t`` of iterations tells, too.
+    """
+    given = {name: parameter.default for name, parameter in inspect.signature(type(scheduler)).parameters.items()}
+    given |= scheduler.declared_arguments
+    limits = [_full_training(stop)]
+    if given.get("time_attr") == TRAINING_ITERATION and given.get("stop_last_trials", True):
+        limits.append(_iterations(given.get("max_t")))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def _remark(scheduler: Scheduler, searcher: Searcher) -> str:
     found = f"{type(searcher).__name__} searches and {type(scheduler).__name__} decides who goes on, as none was named"
     return f"{found}; BasicVariantGenerator() samples at random, FIFOScheduler() trains all to the end"
@@ -93,4 +110,8 @@ def _full_training(stop: Any) -> int | None:
     limit = stop.get(TRAINING_ITERATION) if isinstance(stop, Mapping) else None
     if isinstance(stop, MaximumIterationStopper):
         limit = stop.max_iter
-    return int(limit) if isinstance(limit, int | float) and limit >= 1 else None
+    return _iterations(limit)
+
+
+def _iterations(limit: Any) -> int | None:
+    return int(limit) if isinstance(limit, int | float) and 1 <= limit < math.inf else None

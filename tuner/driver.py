@@ -19,6 +19,7 @@ from tuner.core.experiment import Experiment
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.execution.executor import Executor
 
+from .helm import Helm
 from .observers import Observers
 from .proposer import Proposer
 
@@ -52,6 +53,7 @@ class Driver:
         elapsed_s: Running time of earlier sessions.
         tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
             to wait for events and deadlines only.
+        helm: Where the user's wishes come from; None for nowhere.
         leave_at_s: Time by the executor's clock at which it asks for a stop by itself, since its own time will soon be over; None for
             never.
     """
@@ -69,6 +71,7 @@ class Driver:
         at_rest: Callable[[float], None] | None = None,
         elapsed_s: float = 0.0,
         tick_s: float | None = 1.0,
+        helm: Helm | None = None,
         leave_at_s: float | None = None,
     ) -> None:
         self._experiment = experiment
@@ -82,6 +85,7 @@ class Driver:
         self._tick_s = tick_s
         self._earlier_s = elapsed_s
         self._began_s = executor.clock()
+        self._helm = helm
         self._leave_at_s = leave_at_s
         self._commands: list[Command] = []
         self._notices: list[Notice] = []
@@ -119,7 +123,12 @@ class Driver:
         self._observers.begin_turn()
         for event in events:
             self._fold(event)
+        if self._helm:
+            for event in self._helm.events():
+                self._fold(event)
         self._write()
+        if self._helm:
+            self._helm.confirm()
         self._tell()
         self._end_turn()
         self._tell()

@@ -5,11 +5,13 @@ Bad arguments raise `ValueError` or `TypeError` at construction. What goes wrong
     TunerError
     ├── InvalidTransition      an event that the state machine does not accept: a defect of the engine or an executor
     ├── InvalidDecision        something that no scheduler may say: a defect of the scheduler
+    ├── NotGranted             something that was asked of a running experiment and cannot be done
     ├── TrialFailed            a trial failed and the experiment was told to raise
     ├── CheckpointError        a checkpoint that could not be written or read
     ├── StorageError           experiment state that could not be written or read
     │   ├── ExperimentExists   the directory already holds an experiment
     │   ├── ExperimentLocked   another driver owns the directory
+    │   ├── NotRunning         nobody drives the experiment that is to be steered
     │   └── DamagedJournal     records that do not verify
     └── TrainableNotPicklable  a trainable that cannot be carried to a worker
 """
@@ -31,6 +33,10 @@ class CannotPause(TunerError):
     """The scheduler pauses trials, but the training code reports no checkpoint to continue from."""
 
 
+class NotGranted(TunerError):
+    """What was asked of a running experiment cannot be done."""
+
+
 class TrialFailed(TunerError):
     """A trial failed and ``fail_fast="raise"`` asked for it to be raised."""
 
@@ -49,6 +55,10 @@ class ExperimentExists(StorageError):
 
 class ExperimentLocked(StorageError):
     """Another driver owns the experiment directory."""
+
+
+class NotRunning(StorageError):
+    """Nobody drives the experiment that somebody wants to steer."""
 
 
 class DamagedJournal(StorageError):

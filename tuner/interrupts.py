@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from tuner.core.events import TIME_LIMIT, StopRequested
+from tuner.core.events import BY_REQUEST, TIME_LIMIT, StopRequested
 from tuner.execution.polite_signals import POLITE_SIGNALS
 
 SIGNAL_PREFIX: Final = "signal."
@@ -24,6 +24,7 @@ _EXIT_CODE_OF_SIGNAL_0: Final = 128
 """What a shell adds to the number of the signal that has ended a program."""
 INTERRUPTED_EXIT_CODE: Final = _EXIT_CODE_OF_SIGNAL_0 + signal.SIGINT
 """Exit code of a script that was interrupted by Ctrl-C."""
+_CAUSES: Final = {TIME_LIMIT: "the time limit", BY_REQUEST: "request"}
 _ECHO_S: Final = 0.1
 """A signal that follows this soon is the same wish: ``timeout`` and some shells tell a program first by itself, then with its group."""
 _MAX_WISHES: Final = 2
@@ -76,8 +77,8 @@ class Interrupts:
 
 def cause_of_interruption(rule: str) -> str:
     """Return who interrupted an experiment that stops by this rule, in words; empty where it stops for another reason."""
-    if rule == TIME_LIMIT:
-        return "the time limit"
+    if rule in _CAUSES:
+        return _CAUSES[rule]
     return rule.removeprefix(SIGNAL_PREFIX) if rule.startswith(SIGNAL_PREFIX) else ""
 
 

@@ -27,6 +27,7 @@ class Proposer:
         request_for: Returns the resource request of a trial with a given configuration; may be the user's code and raise.
 
     Attributes:
+        request_for: See above.
         foreign: Trials that run a configuration which this searcher has not proposed, and whether it waits for their end; see `disown`.
     """
 
@@ -35,7 +36,7 @@ class Proposer:
     ) -> None:
         self._searcher = searcher
         self._space = SearchSpace(space)
-        self._request_for = request_for
+        self.request_for = request_for
         self._num_suggested = 0
         self.foreign: dict[str, bool] = {}
 
@@ -136,7 +137,7 @@ class Proposer:
         tag = experiment_tag(self._num_suggested, config, self._space)
         self._num_suggested += 1
         try:
-            return TrialSuggested(trial_id, config, dict(self._request_for(config)), tag)
+            return TrialSuggested(trial_id, config, dict(self.request_for(config)), tag)
         except Exception as error:  # noqa: BLE001  (the user's resource function; one trial's trouble must not end the others)
             return TrialSuggested(trial_id, config, {}, tag, Failure(type(error).__name__, f"its resource request raised: {error}"))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.core.commands import Notice, TrialAdded
-from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested
+from tuner.core.events import SearchEnded, SuggestionPostponed, TrialForked, TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.storage import records
 from tuner.storage.configs import ConfigCodec
@@ -73,6 +73,8 @@ def replay(
         is_answer = isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded)
         if isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded):
             event = proposer.relive(event)
+        elif isinstance(event, TrialForked):
+            proposer.disown(event.trial_id, is_awaited=False)
         outcome = experiment.handle(event, elapsed_s, advice)
         for notice in outcome.notices:
             if isinstance(notice, TrialAdded):

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tuner.analysis.persistence import Persistence
@@ -34,6 +35,7 @@ from tuner.storage.folder import inspect_folder
 from tuner.storage.journal import START, Journal, Tail, recover
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.objects import ObjectStore
+from tuner.storage.requests import Mailbox
 from tuner.storage.salvage import salvage
 from tuner.storage.snapshot import discard_after
 from tuner.storage.store import CheckpointStore
@@ -41,8 +43,10 @@ from tuner.storage.store import CheckpointStore
 from .accounting import Accountant, Costs
 from .assigner import Assigner
 from .config import ResumeConfig
+from .defaults import full_iteration
 from .directory import Record, check_unused, rewrite_declaration, write_declaration
 from .driver import Driver
+from .helm import Helm, Line
 from .insistence import Insistence
 from .interrupts import Interrupts, cause_of_interruption, exit_code
 from .journaling import JournalLog
@@ -115,9 +119,15 @@ class Run:
         self._callbacks = _callbacks(plan)
         self._policies = PolicyLog() if getattr(plan.scheduler, "log_config", False) else None
         self._began_s = 0.0
+        self._line = Line()
 
-    def execute(self) -> Finished:
-        """Run the experiment to its end."""
+    def execute(self, line: Line | None = None) -> Finished:
+        """Run the experiment to its end.
+
+        Args:
+            line: From where in this process it may be steered meanwhile; None for nowhere.
+        """
+        self._line = line or self._line
         plan, directory = self._plan, self._directory
         inspect_folder(directory)
         check_secrets(plan.space)
@@ -171,7 +181,9 @@ class Run:
         accountant = Accountant()
         insistence = Insistence(plan.run.storage_retry_s)
         log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence)
-        console = Console(lambda: look_at(experiment, directory.name, driver.elapsed_s), min(plan.run.verbose, 2))
+        full = full_iteration(plan.run.stop, plan.scheduler)
+        look = partial(look_at, experiment, directory.name, full_iteration=full)
+        console = Console(lambda: look(driver.elapsed_s), min(plan.run.verbose, 2), reporter=plan.run.progress_reporter)
         own = [self._policies] if self._policies else []
         callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
         callbacks.set_state(stage.rebuilt.callbacks)
@@ -182,6 +194,7 @@ class Run:
         observers = Observers(
             proposer, callbacks, experiment.trials, directory, settings.metric, score_attribute=score, say=console.print_notice
         )
+        helm = Helm(experiment, proposer, [self._line, Mailbox(directory)])
         driver = Driver(
             experiment,
             stage.executor,
@@ -192,6 +205,7 @@ class Run:
             find_damage=store.find_damage,
             at_rest=snapshots.at_rest,
             elapsed_s=stage.rebuilt.past.elapsed_s,
+            helm=helm,
             leave_at_s=None if plan.run.leave_at_s is None else self._began_s + plan.run.leave_at_s,
         )
         first = [self._resumption.resume.event(settings)] if self._resumption else []
@@ -205,6 +219,7 @@ class Run:
             try:
                 with rare_garbage_collection():
                     self._begin(observers, stage)
+                    self._line.open(stage.executor.wake, request_stop)
                     driver.run(first)
                     snapshots.close(driver.elapsed_s)
                     log.close(driver.elapsed_s)
@@ -212,6 +227,7 @@ class Run:
                 defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
                 raise
             finally:
+                helm.close()
                 observers.end_experiment()
                 console.close()
             if self._resumption and num_started == sum(trial.attempt for trial in experiment.trials):

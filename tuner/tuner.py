@@ -19,8 +19,11 @@ from tuner.execution.trainable import is_class_trainable
 from tuner.loggers.callback import Callback
 from tuner.storage.declaration import is_experiment
 
+from .background import Background
 from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from .directory import Record, check_restorable, named_directory, new_directory, read_record
+from .handle import Handle
+from .helm import Line
 from .interrupts import INTERRUPTED_EXIT_CODE, end_script_with, is_script
 from .plan import Plan, make_plan, with_seed
 from .restoration import Given, changes, restored_arguments
@@ -70,6 +73,7 @@ class Tuner:
     ) -> None:
         self._plan = make_plan(trainable, param_space, tune_config, run_config)
         self._grid: ResultGrid | None = None
+        self._is_used = False
         self._directory: Path | None = None
         self._resumption: Resumption | None = None
         if resume is not None:
@@ -230,15 +234,55 @@ class Tuner:
         Departures:
             Ray Tune loses what SIGTERM and SIGHUP find unsaved.
         """
-        if self._grid is not None:
+        return self._run_in(self._begin())
+
+    def start(self) -> Handle:
+        """Run the experiment in the background, and return a handle by which it is watched and steered.
+
+        What `fit` refuses before anything is run is refused here; what it raises at the end, `Handle.wait` does. Signals are the
+        script's own business then: none is caught while the experiment runs, and the engine exits no script. A script that comes to its
+        end waits for the experiment.
+
+        Raises:
+            RuntimeError: If it, or `fit`, has been called before.
+            Exception: As `fit` does before the first trial begins.
+
+        Example:
+            >>> import tuner as tune
+            >>> tuner = tune.Tuner(
+            ...     lambda config: tune.report({"loss": config["x"]}),
+            ...     param_space={"x": 1},
+            ...     run_config=tune.RunConfig(storage_path=getfixture("tmp_path"), verbose=0),
+            ... )
+            >>> tuner.start().wait()[0].metrics["loss"]
+            1
+        """
+        directory = self._begin()
+        background = Background(lambda line: self._run_in(directory, line))
+        background.start()
+        return Handle(directory, background)
+
+    def _begin(self) -> Path:
+        """Return the directory to run in.
+
+        Raises:
+            RuntimeError: If there has been a run, or there is one.
+        """
+        if self._is_used:
+            where = f", for {self._grid.experiment_path!r}" if self._grid else ""
             raise RuntimeError(
-                f"fit() has been called before; get_results() returns what it found in {self._grid.experiment_path!r}, "
-                "Tuner.restore continues it, and a new Tuner runs another"
+                f"fit() or start() has been called before{where}; get_results() returns what was found, Tuner.restore continues it, "
+                "and a new Tuner runs another"
             )
         directory = self._directory or new_directory(self._plan)
+        self._is_used = True
+        return directory
+
+    def _run_in(self, directory: Path, line: Line | None = None) -> ResultGrid:
         try:
-            finished = Run(self._plan, directory, self._resumption).execute()
+            finished = Run(self._plan, directory, self._resumption).execute(line)
         except BaseException:
+            self._is_used = False
             # Where nothing was started nothing is left behind.
             with contextlib.suppress(OSError):
                 directory.rmdir()

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 import tuner as tune
-from searchers import OptunaSearch
+from searchers import OptunaSearch, TreeSearch
 from tuner import RunConfig, TuneConfig, Tuner, points_from
 
 SPACE = {
@@ -171,3 +171,60 @@ def test_a_second_experiment_begins_where_the_first_has_ended(ours, tmp_path):
     assert [trial.value for trial in told.study.get_trials()[: len(rewards)]] == rewards
     again = run(tmp_path, "again", space, search_alg=OptunaSearch(points_to_evaluate=points[:2]), num_samples=3)
     assert [result.config["lr"] for result in again][:2] == [point["lr"] for point in points[:2]]
+
+
+SGD = {"name": "sgd", "momentum": tune.uniform(0, 1), "betas": (0.9, tune.choice([(1, 2), (3, 4)]))}
+CONDITIONAL = {
+    "optimizer": tune.choice([SGD, {"name": "adam"}]),
+    "depth": tune.randint(1, 6),
+    "width": tune.only_if({"depth": [1, 2, 3]}, tune.uniform(8, 64)),
+    "double": tune.sample_from(lambda spec: 2 * spec.config.depth),
+    "sizes": (8, 8),
+}
+
+
+def weigh(config):
+    tune.report({"eval": {"loss": config["depth"] + config["optimizer"].get("momentum", 0.5)}})
+
+
+@pytest.fixture(scope="module")
+def conditional(tmp_path_factory):
+    path = tmp_path_factory.mktemp("conditional")
+    config = RunConfig(name="first", storage_path=path, verbose=0, executor="inline")
+    tuned = TuneConfig(metric="eval/loss", mode="min", num_samples=20, seed=1)
+    return Tuner(weigh, param_space=CONDITIONAL, tune_config=tuned, run_config=config).fit()
+
+
+def test_points_of_a_conditional_space_are_nested_and_have_their_tuples_back(conditional):
+    points, rewards = points_from(conditional.experiment_path, space=CONDITIONAL, with_rewards=True, num_points=20)
+    assert rewards == sorted(result.metrics["eval"]["loss"] for result in conditional)
+    configs = [result.config for result in conditional]
+    for point in points:
+        assert point.keys() <= {"optimizer", "depth", "width"}
+        assert any(all(config[key] == value for key, value in point.items()) for config in configs)
+    assert {type(point["optimizer"]["betas"]) for point in points if "betas" in point["optimizer"]} == {tuple}
+
+
+def test_points_of_a_conditional_space_are_what_searchers_begin_with(conditional):
+    points, rewards = points_from(conditional.experiment_path, space=CONDITIONAL, with_rewards=True)
+    told = TreeSearch(points_to_evaluate=points, evaluated_rewards=rewards)
+    assert told.set_search_properties("eval/loss", "min", CONDITIONAL, seed=0, num_samples=1)
+    first = TreeSearch(points_to_evaluate=points[:1])
+    first.set_search_properties("eval/loss", "min", CONDITIONAL, seed=0, num_samples=1)
+    suggested = first.suggest("t0")
+    assert {key: suggested[key] for key in points[0]} == points[0]
+
+
+def test_points_that_do_not_fit_a_conditional_space_are_left_out(conditional):
+    narrower = {**CONDITIONAL, "depth": tune.randint(1, 4)}
+    with pytest.warns(RuntimeWarning, match="trials that do not fit the space are left out"):
+        points = points_from(conditional.experiment_path, space=narrower, num_points=20)
+    assert points
+    assert all(point["depth"] < 4 for point in points)
+
+
+def test_a_new_parameter_of_a_conditional_space_is_left_open_unless_rewards_are_asked_for(conditional):
+    wider = {**CONDITIONAL, "more": tune.uniform(0, 1)}
+    assert points_from(conditional.experiment_path, space=wider)
+    with pytest.warns(RuntimeWarning, match="'more' must be there"):
+        assert points_from(conditional.experiment_path, space=wider, with_rewards=True) == ([], [])

@@ -8,6 +8,7 @@ from tuner.core.progress import Progress
 from tuner.loggers import (
     BatchWriter,
     Callback,
+    CLIReporter,
     Console,
     CSVLoggerCallback,
     ErrorLog,
@@ -52,6 +53,12 @@ class TestErrorLog(CallbackContract):
 class TestConsole(CallbackContract):
     def make_callback(self):
         return Console(lambda: Progress("contract"), 2)
+
+
+@pytest.mark.usefixtures("capfd")
+class TestConsoleWithReporter(CallbackContract):
+    def make_callback(self):
+        return Console(lambda: Progress("contract"), 2, reporter=CLIReporter(print_intermediate_tables=True, max_report_frequency=0))
 
 
 class Noting(LoggerCallback):

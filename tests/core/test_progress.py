@@ -89,3 +89,32 @@ def test_progress_is_that_of_the_trials_or_else_of_the_time(settings, fraction):
 )
 def test_the_time_left_follows_from_the_pace_and_the_budget(settings, remaining_s):
     assert Progress("demo", **settings).remaining_s == remaining_s
+
+
+def test_what_running_trials_have_behind_them_counts_by_their_share():
+    talk = Conversation(max_trials=4, capacity={"cpu": 2.0}, metric="loss", mode="min")
+    talk.begin(2)
+    for iteration in range(1, 4):
+        talk.report("t00000", iteration, loss=1.0)
+    talk.report("t00001", 1, loss=1.0)
+    progress = look_at(talk.experiment, "demo", 10.0, full_iteration=4)
+    assert (progress.num_underway, progress.fraction, progress.remaining_s) == (1.0, 0.25, 30.0)
+    assert look(talk, 10.0).remaining_s is None
+
+
+def test_more_iterations_than_a_full_training_count_as_one():
+    talk = Conversation(max_trials=2, capacity={"cpu": 1.0}, metric="loss", mode="min")
+    talk.begin(1)
+    for iteration in range(1, 10):
+        talk.report("t00000", iteration, loss=1.0)
+    assert look_at(talk.experiment, "demo", 10.0, full_iteration=4).num_underway == 1.0
+
+
+@pytest.mark.parametrize(("num_pending", "remaining_s"), [(10, 10.0), (0, None)])
+def test_paused_trials_count_as_long_as_others_are_to_come_and_leave_the_end_open_after_that(num_pending, remaining_s):
+    statuses = {Status.PAUSED: 8, Status.TERMINATED: 2}
+    num_trials = 10 + num_pending
+    progress = Progress(
+        "demo", num_trials_by_status=statuses, num_total=num_trials, num_finished=2, num_underway=8.0, elapsed_s=10.0
+    )  # fmt: skip
+    assert progress.remaining_s == remaining_s

@@ -8,7 +8,7 @@ import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
 from searchers import BasicVariantGenerator, OptunaSearch, TreeSearch
 from tuner.config import RunConfig, TuneConfig
-from tuner.defaults import NO_END
+from tuner.defaults import NO_END, full_iteration
 from tuner.directory import read_record
 from tuner.plan import make_plan
 
@@ -90,6 +90,24 @@ def test_auto_asks_for_ours_in_any_case():
 @pytest.mark.parametrize(("stop", "levels"), [(81, (3, 9, 27, 81)), (9, (1, 3, 9)), (1, (1,)), (2000, (74, 222, 666, 1998, 2000))])
 def test_the_levels_follow_from_how_long_a_full_training_is(stop, levels):
     assert plan(stop={"training_iteration": stop}).scheduler.levels == levels
+
+
+@pytest.mark.parametrize(
+    ("stop", "scheduler", "expected"),
+    [
+        (None, FIFOScheduler(), None),
+        ({"training_iteration": 9}, FIFOScheduler(), 9),
+        ({"training_iteration": float("inf")}, FIFOScheduler(), None),
+        (None, ASHAScheduler(max_t=27), 27),
+        ({"training_iteration": 9}, ASHAScheduler(max_t=27), 9),
+        (None, ASHAScheduler(), 100),
+        (None, ASHAScheduler(max_t=27, stop_last_trials=False), None),
+        (None, ASHAScheduler(time_attr="time_total_s", max_t=27), None),
+        (tune.MaximumIterationStopper(9), PopulationBasedTraining(hyperparam_mutations={"x": [1, 2]}), 9),
+    ],
+)
+def test_a_full_training_ends_where_scheduler_or_stop_criterion_say(stop, scheduler, expected):
+    assert full_iteration(stop, scheduler) == expected
 
 
 def test_without_an_end_there_are_levels_enough():

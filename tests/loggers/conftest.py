@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.loggers.scenes import progress_of, some_trials
+from tuner.core.progress import Progress
 from tuner.core.trial import Status, Trial
 from tuner.loggers.batching import BatchWriter
 
@@ -36,3 +38,13 @@ def report() -> Callable[..., dict[str, Any]]:
         return {**metrics, "training_iteration": iteration, "trial_id": trial.trial_id, "config": trial.config}
 
     return make
+
+
+@pytest.fixture
+def trials() -> list[Trial]:
+    return some_trials()
+
+
+@pytest.fixture
+def progress(trials: list[Trial]) -> Progress:
+    return progress_of(trials)

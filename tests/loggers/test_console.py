@@ -11,53 +11,14 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from tests.loggers.scenes import trial_at
 from tuner.core.progress import Progress
-from tuner.core.trial import Ending, Failure, Status, Trial
 from tuner.loggers.console import Console
-from tuner.loggers.console_view import best_line, headline, live_lines, status_line, summary_lines, table
+from tuner.loggers.console_view import Scene, best_line, headline, live_view, status_line, summary_view
+from tuner.loggers.progress_table import trial_table
+from tuner.loggers.view import rendered, texts
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07"
-
-
-def trial_at(number, status=Status.RUNNING, ending=None, **config):
-    trial = Trial(f"t{number:05d}", {"lr": 0.001 * (number + 1), "act": "relu", "data": "x", **config}, {"cpu": 1.0})
-    trial.local_path = f"/results/cifar/{trial.trial_id}"
-    trial.attempt, trial.status, trial.ending = 1, status, ending
-    trial.last_result = {"val": {"loss": 0.5 - number / 100}, "acc": 0.5, "training_iteration": number + 1, "time_total_s": 101.0}
-    trial.summarise({"val/loss": 0.4 - number / 100})
-    return trial
-
-
-@pytest.fixture
-def trials():
-    running = [trial_at(number) for number in range(3)]
-    stopped = [trial_at(number, Status.TERMINATED, Ending.STOPPED_EARLY) for number in range(3, 9)]
-    failed = trial_at(9, Status.ERROR, Ending.FAILED)
-    failed.failures = [Failure("ValueError", "exploded", "Traceback")]
-    return [*running, *stopped, failed]
-
-
-@pytest.fixture
-def progress(trials):
-    return Progress(
-        name="cifar",
-        metric="val/loss",
-        mode="min",
-        num_trials_by_status={Status.RUNNING: 3, Status.TERMINATED: 6, Status.ERROR: 1, Status.PAUSED: 2},
-        num_stopped_early=4,
-        num_total=20,
-        num_finished=7,
-        elapsed_s=700.0,
-        used={"cpu": 3.0, "gpu": 0.0},
-        capacity={"cpu": 8.0, "gpu": 0.0},
-        best=trials[8],
-        best_value=0.42,
-        best_result=trials[8].last_result,
-        running=trials[:3],
-        leaders=trials[8:2:-1],
-        waiting_for="a free GPU",
-        num_errors=1,
-    )
 
 
 class Clock:
@@ -71,8 +32,20 @@ class Clock:
 def console_on(stream, progress, **settings):
     settings = {"is_terminal": False, "width": 100, "clock": Clock(), **settings}
     console = Console(lambda: progress, stream=stream, **settings)
-    console.setup(experiment_path=Path("/results/cifar"))
+    console.setup(experiment_path=Path("/results/cifar"), metric="val/loss")
     return console, settings["clock"]
+
+
+def live_lines(progress, width, height=None, **scene):
+    return texts(rendered(live_view(Scene(progress, **scene), width, height), width))
+
+
+def summary_lines(progress, trials, path, width):
+    return texts(rendered(summary_view(Scene(progress, trials, experiment_path=path), width), width))
+
+
+def table(trials, progress, width):
+    return texts(trial_table(trials, progress).lines(width))
 
 
 def test_golden_view_on_120_columns(progress):
@@ -80,15 +53,15 @@ def test_golden_view_on_120_columns(progress):
         "cifar  min val/loss  ━━━━━━━─────────────  7/20 trials  21m40s left  11m40s elapsed\n"
         "best 0.42  t00008  iter 9  lr=0.009\n"
         "running 3  paused 2  done 2  stopped early 4  failed 1  CPU 3/8  waiting for a free GPU\n"
-        "trial   state          iter  val/loss  best  acc  lr     time\n"
-        "t00000  running        1     0.5       0.4   0.5  0.001  1m41s\n"
-        "t00001  running        2     0.49      0.39  0.5  0.002  1m41s\n"
-        "t00002  running        3     0.48      0.38  0.5  0.003  1m41s\n"
-        "t00008  stopped early  9     0.42      0.32  0.5  0.009  1m41s\n"
-        "t00007  stopped early  8     0.43      0.33  0.5  0.008  1m41s\n"
-        "t00006  stopped early  7     0.44      0.34  0.5  0.007  1m41s\n"
-        "t00005  stopped early  6     0.45      0.35  0.5  0.006  1m41s\n"
-        "t00004  stopped early  5     0.46      0.36  0.5  0.005  1m41s"
+        "trial   state          iter  val/loss  best  acc  lr      time\n"
+        "t00000  running           1  0.5       0.4   0.5  0.001  1m41s\n"
+        "t00001  running           2  0.49      0.39  0.5  0.002  1m41s\n"
+        "t00002  running           3  0.48      0.38  0.5  0.003  1m41s\n"
+        "t00008  stopped early     9  0.42      0.32  0.5  0.009  1m41s\n"
+        "t00007  stopped early     8  0.43      0.33  0.5  0.008  1m41s\n"
+        "t00006  stopped early     7  0.44      0.34  0.5  0.007  1m41s\n"
+        "t00005  stopped early     6  0.45      0.35  0.5  0.006  1m41s\n"
+        "t00004  stopped early     5  0.46      0.36  0.5  0.005  1m41s"
     )
 
 
@@ -99,13 +72,14 @@ def test_golden_summary(progress, trials):
         "  lr    0.009\n"
         "  act   relu\n"
         "  data  x\n"
-        "trial   state          iter  val/loss  best  acc  lr     time\n"
-        "t00008  stopped early  9     0.42      0.32  0.5  0.009  1m41s\n"
-        "t00007  stopped early  8     0.43      0.33  0.5  0.008  1m41s\n"
-        "t00006  stopped early  7     0.44      0.34  0.5  0.007  1m41s\n"
-        "t00005  stopped early  6     0.45      0.35  0.5  0.006  1m41s\n"
-        "t00004  stopped early  5     0.46      0.36  0.5  0.005  1m41s\n"
-        "t00009  ValueError: exploded  /results/cifar/t00009/error.txt\n"
+        "trial   state          iter  val/loss  best  acc  lr      time\n"
+        "t00008  stopped early     9  0.42      0.32  0.5  0.009  1m41s\n"
+        "t00007  stopped early     8  0.43      0.33  0.5  0.008  1m41s\n"
+        "t00006  stopped early     7  0.44      0.34  0.5  0.007  1m41s\n"
+        "t00005  stopped early     6  0.45      0.35  0.5  0.006  1m41s\n"
+        "t00004  stopped early     5  0.46      0.36  0.5  0.005  1m41s\n"
+        "failed  attempt     error                 log\n"
+        "t00009  1, gave up  ValueError: exploded  /results/cifar/t00009/error.txt\n"
         "results in /results/cifar"
     )
 
@@ -124,7 +98,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_steers_it(progress, width):
 @pytest.mark.parametrize("make", [headline, best_line, status_line])
 def test_user_text_is_printed_with_control_characters_written_out(progress, make):
     progress.best.config = {"name": HOSTILE, "lr": 3}
-    assert make(replace(progress, name=HOSTILE)).isprintable()
+    assert make(replace(progress, name=HOSTILE)).text.isprintable()
 
 
 def test_a_narrow_table_gives_up_other_metrics_first_then_parameters_and_never_the_metric(progress):
@@ -138,7 +112,7 @@ def test_a_narrow_table_gives_up_other_metrics_first_then_parameters_and_never_t
 
 
 def test_parameters_that_do_not_differ_have_no_column(progress):
-    (heading, *_) = table(progress.leaders, progress, 200)
+    heading, *_ = table(progress.leaders, progress, 200)
     assert "data" not in heading
     assert "act" not in heading
 
@@ -160,10 +134,11 @@ def test_at_most_three_other_metrics_are_shown(progress):
     ]
 
 
-def test_the_table_lists_running_trials_first_and_at_most_25(progress):
+def test_the_table_lists_running_trials_first_and_at_most_20(progress):
     crowd = replace(progress, running=[trial_at(number) for number in range(100)])
-    assert len(live_lines(crowd, 80)) == 3 + 1 + 25
-    assert len(live_lines(crowd, 80, max_rows=4)) == 3 + 1 + 4
+    lines = live_lines(crowd, 80)
+    assert [line.split()[1] for line in lines[4:]] == ["running"] * 15 + ["stopped"] * 5
+    assert len(live_lines(crowd, 80, height=10)) == 3 + 1 + 4
 
 
 @pytest.mark.parametrize(
@@ -185,7 +160,7 @@ def test_the_time_left_follows_the_pace_and_the_budget(progress, settings, fract
 
 def test_before_the_first_result_there_is_no_best(progress, trials):
     fresh = Progress(name="cifar", metric="loss", mode="min", num_total=4)
-    assert best_line(fresh) == ""
+    assert best_line(fresh).text == ""
     assert live_lines(fresh, 80) == ["cifar  min loss  ────────────────────  0/4 trials  ? left  0s elapsed"]
     assert summary_lines(fresh, [], None, 80) == ["cifar: 0/4 trials in 0s"]
 
@@ -210,7 +185,6 @@ def test_verbose_0_prints_nothing_whatever_happens(progress, trials, capfd, is_t
     everything_that_can_happen(console, clock, trials)
     assert stream.getvalue() == ""
     assert capfd.readouterr() == ("", "")
-    assert console.refresh_period_s is None
 
 
 def test_verbose_0_keeps_warnings_off_the_standard_error_of_a_bare_script():
@@ -237,12 +211,12 @@ def test_plain_output_is_a_line_per_lead_failure_and_tenth(progress, trials):
     console.on_trial_complete(2, trials, trials[4])
     assert stream.getvalue().splitlines() == [
         "new best 0.42  t00008  iter 9  lr=0.009",
-        status_line(progress),
+        status_line(progress).text,
         "t00009 failed in attempt 1, giving up: ValueError: exploded  /results/cifar/t00009/error.txt",
     ]
     clock.now += 30
     console.on_step_end(1, trials)
-    assert stream.getvalue().splitlines()[3:] == [status_line(progress)]
+    assert stream.getvalue().splitlines()[3:] == [status_line(progress).text]
 
 
 def test_the_progress_is_asked_for_twice_a_second_at_most(progress, trials):

@@ -26,15 +26,20 @@ from tuner.core.events import (
     CheckpointSaved,
     DriverRestarted,
     Outcome,
+    PauseRequested,
     ResultReported,
+    ResumeRequested,
     ResumeType,
     StopRequested,
+    TrialForked,
+    TrialStopRequested,
     WorkerExited,
     WorkerStarted,
 )
 from tuner.core.experiment import Experiment
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
+from tuner.core.steering import next_fork_id
 from tuner.core.stoppers import CombinedStopper, MetricThresholdStopper, NoopStopper, TimeoutStopper
 from tuner.core.trial import CheckpointRecord, Status
 
@@ -229,6 +234,24 @@ class ExperimentMachine(RuleBasedStateMachine):
     def ask_to_stop(self, data, is_urgent, is_meant):
         if is_meant:
             self.world.tell(StopRequested("signal.SIGINT", is_urgent))
+        self.go_on(data)
+
+    @precondition(lambda self: self.world.experiment.trials)
+    @rule(data=st.data(), wish=st.sampled_from([TrialStopRequested, PauseRequested, PauseRequested, ResumeRequested]))
+    def steer(self, data, wish):
+        trial = data.draw(st.sampled_from(list(self.world.experiment.trials)))
+        self.world.steer(wish(trial.trial_id))
+        self.go_on(data)
+
+    @precondition(lambda self: any(trial.checkpoints for trial in self.world.experiment.trials))
+    @rule(data=st.data(), request=REQUESTS)
+    def fork(self, data, request):
+        experiment = self.world.experiment
+        donor = data.draw(st.sampled_from([trial for trial in experiment.trials if trial.checkpoints]))
+        checkpoint = data.draw(st.sampled_from(donor.checkpoints))
+        changes = data.draw(st.dictionaries(st.sampled_from(sorted(donor.config) or ["x"]), st.integers(0, 9)))
+        fork_id = next_fork_id(experiment.roster.num_forked)
+        self.world.steer(TrialForked(fork_id, donor.trial_id, changes, request, checkpoint.index))
         self.go_on(data)
 
     @rule(

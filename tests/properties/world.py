@@ -21,8 +21,10 @@ from tuner.core.events import (
     DriverRestarted,
     Outcome,
     ResultReported,
+    ResumeRequested,
     SearchEnded,
     SuggestionPostponed,
+    TrialForked,
     TrialSuggested,
     TurnEnded,
     WorkerExited,
@@ -259,8 +261,10 @@ class World:
             assert num_to_keep is None or len(trial.checkpoints) <= num_to_keep + 1 + len(trial.leased)
         deadline_s = experiment.next_deadline_s()
         assert deadline_s is None or deadline_s > self.now_s, "a deadline that was passed over"
-        assert experiment.is_finished or self.workers or self.asked or experiment.roster.ready, "nothing will ever happen again"
-        if not self.workers and not experiment.is_finished:
+        is_up_to_the_user = bool(experiment.roster.held) and experiment.stop_reason is None
+        has_work = self.workers or self.asked or experiment.roster.ready or is_up_to_the_user
+        assert experiment.is_finished or has_work, "nothing will ever happen again"
+        if not self.workers and not experiment.is_finished and not is_up_to_the_user:
             assert self.asked or experiment.roster.ready.resting_until_s, "nobody runs, although everything is free"
         self._check_devices()
 
@@ -350,10 +354,20 @@ class World:
                     self.exit(worker, Outcome.KILLED if worker.is_condemned else Outcome.STOPPED)
         self.end_turn()
 
+    def steer(self, wish):
+        """Let the user wish for something; as in the driver, it happens unless there is an objection to it, and is granted then."""
+        if self.experiment.objection(wish):
+            return
+        self.tell(wish)
+        if isinstance(wish, TrialForked) and wish.trial_id not in self.experiment.roster.by_id:
+            raise AssertionError("a fork without a trial")
+
     def come_to_an_end(self):
         """Let everything that lives go its quiet way, without anything new; return how many turns that took."""
         self.scheduler.is_calm = True
         self.history.append((None, self.now_s))
+        for trial_id in list(self.experiment.roster.held):
+            self.steer(ResumeRequested(trial_id))
         self.end_turn()
         for turn in range(20 + 5 * len(self.experiment.trials)):
             if self.experiment.is_finished:

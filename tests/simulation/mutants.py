@@ -51,7 +51,7 @@ CORE = _of(
     ("        self._patience.forget(trial.trial_id)\n", "", "defect"),
     ("        self._take_result(trial)\n        self.roster.retire(trial)\n", "        self.roster.retire(trial)\n", "I7 I2 I3"),
     ("self._intend(trial, self._stopping)\n                self._patience", "self._patience", "I9 I20"),
-    ("        for trial in [*self.roster.ready, *self.roster.paused.values()]:", "        for trial in []:", "I9"),
+    ("        for trial in [*self.roster.ready, *self.roster.held.values(), *self.roster.paused.values()]:", "        for trial in []:", "I9"),
     ("        self._out.delete(trial, self._keeper.release(trial))\n        self.desk.hear()", "        self.desk.hear()", "I16 I3"),
 ) + _of(
     "tuner/core/roster.py",
@@ -68,7 +68,7 @@ CORE = _of(
     ("(Verdict.STOP, Outcome.KILLED): TrialMove.END", "(Verdict.STOP, Outcome.KILLED): TrialMove.FAIL", "I12 I20"),
 ) + _of(
     "tuner/core/trial.py",
-    ("return 0 if intention.ending is Ending.INTERRUPTED else 3", "return 0", "I17 I20"),
+    ("return 0 if intention.ending is Ending.INTERRUPTED else 4", "return 0", "I17 I20"),
 )  # fmt: skip
 
 KEEPER = _of(
@@ -201,9 +201,11 @@ CODEC = _of(
 REPLAY = _of(
     "tuner/replay.py",
     ("    return Replayed(elapsed_s, recent)", "    return Replayed(0.0, recent)", "I14 I20"),
-    ("            experiment.handle(TurnEnded(), routine_end_s, ())\n", "            pass\n", "I7 I6"),
     ("            event = proposer.relive(event)\n", "            pass\n", "I17 I20"),
     ("outcome = experiment.handle(event, elapsed_s, advice)", "outcome = experiment.handle(event, 0.0, advice)", "I7"),
+) + _of(
+    "tuner/storage/past.py",
+    ("            yield Happened(TurnEnded(), routine_end_s)\n", "            pass\n", "I7 I6"),
 )
 
 SNAPSHOTS = _of(

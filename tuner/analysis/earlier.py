@@ -20,6 +20,7 @@ from tuner.storage.layout import DECLARATION
 
 from .frames import flat_metrics, value_at
 from .ranking import Mode, check_mode, is_number, rank, unknown_metric
+from .recasting import fitted_to_conditions, same_category
 from .trial_folders import files_of_trials
 
 Point = dict[str, Any]
@@ -67,10 +68,10 @@ def points_from(
             its directory tells.
         mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for the experiment's own.
         num_points: How many configurations at most; of equal ones the best trial counts.
-        space: The search space of the experiment to come. Points then hold its searched parameters only, under flattened names; what
-            `sample_from` computes is left out, to be computed anew. Points with a value that lies outside the space are left out as a
-            whole, with a warning that names their trials. None returns whole configurations as they were written down: objects as text,
-            tuples as lists.
+        space: The search space of the experiment to come. Points then hold its searched parameters only, under flattened names, or, where
+            it is conditional, nested; what `sample_from` computes is left out, to be computed anew. Points with a value that lies outside
+            the space are left out as a whole, with a warning that names their trials. None returns whole configurations as they were
+            written down: objects as text, tuples as lists.
         with_rewards: Whether to return the metric's values as well, for a searcher's ``evaluated_rewards``. Points that lack a searched
             parameter are left out then.
 
@@ -172,6 +173,8 @@ def _listed(misfits: list[str]) -> str:
 
 
 def _fitted(config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool) -> Point:
+    if space.is_conditional:
+        return fitted_to_conditions(config, space, is_whole=is_whole)
     searched = {**space.domains, **{path: Categorical(tuple(values)) for path, values in space.grid_axes.items()}}
     point: Point = {}
     for path, domain in searched.items():
@@ -182,25 +185,8 @@ def _fitted(config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool) ->
             if is_whole:
                 raise ValueError(f"{name!r} must be there, got nothing") from None
             continue
-        value = _same_category(domain, value) if isinstance(domain, Categorical) else value
+        value = same_category(domain, value) if isinstance(domain, Categorical) else value
         if not domain.contains(value):
             raise ValueError(f"{name!r} must lie in {domain!r}, got {value!r}")
         point[name] = domain.cast(value)
     return point
-
-
-def _same_category(domain: Categorical, value: Any) -> Any:
-    """Return the category that would be written down like this value, or the value."""
-    return next((category for category in domain.categories if _as_written(category) == value), value)
-
-
-def _as_written(value: Any) -> Any:
-    match value:
-        case tuple() | list():
-            return [_as_written(item) for item in value]
-        case dict():
-            return {key: _as_written(item) for key, item in value.items()}
-        case bool() | int() | float() | str() | None:
-            return value
-        case _:
-            return object()  # equals nothing that is written

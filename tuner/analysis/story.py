@@ -17,6 +17,11 @@ _DEEDS: Final[Mapping[str, str]] = {
     "save": "is asked to save",
     "resize": "is given other resources",
 }
+_WISHES: Final[Mapping[str, str]] = {
+    "pause_requested": "pause",
+    "resume_requested": "go on",
+    "trial_stop_requested": "stop",
+}
 _MAX_VALUES: Final = 8
 
 
@@ -83,6 +88,10 @@ class _Teller:
             case "exited":
                 failure = record["failure"]
                 yield f"attempt {record['a']} ends, {record['outcome']}" + (f": {failure['kind']}: {failure['message']}" if failure else "")
+            case "pause_requested" | "resume_requested" | "trial_stop_requested":
+                yield f"is to {_WISHES[record['k']]}, since the user wants it to"
+            case "forked":
+                yield f"is forked from {record['donor']}, its checkpoint {record['checkpoint']}, with {_listed(record['changes'])}"
             case _:
                 pass
 

@@ -18,6 +18,10 @@ TIME_LIMIT: Final = "time_limit"
 """Rule for which the driver itself asks for a stop: the job that it runs in will soon be ended."""
 
 
+BY_REQUEST: Final = "user.stop"
+"""Rule for which trials, or the whole experiment, end that the user has asked to."""
+
+
 SKIPPED: Final = "restore.skip"
 """Rule for which trials end that were not over when the experiment was taken up again without them."""
 
@@ -176,6 +180,46 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialStopRequested:
+    """The user wants a trial to end for good."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """The user wants a trial to lie aside, whatever the scheduler says, until they want it to go on."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequested:
+    """The user wants a trial to go on, whoever has paused it."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialForked:
+    """The user has let a new trial begin where another one stood, with another configuration.
+
+    Attributes:
+        trial_id: The new trial.
+        donor_id: The other one.
+        changes: The hyperparameters that are different, by their flattened names; the others are the donor's.
+        resources: What it will occupy.
+        checkpoint: Index of the donor's checkpoint that it goes on from.
+    """
+
+    trial_id: str
+    donor_id: str
+    changes: Mapping[str, Any]
+    resources: Mapping[str, float]
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
 class DriverRestarted:
     """A new driver has taken over from the journal: no worker of the old one is alive.
 
@@ -222,6 +266,10 @@ Event = (
     | CheckpointLost
     | WorkerExited
     | StopRequested
+    | TrialStopRequested
+    | PauseRequested
+    | ResumeRequested
+    | TrialForked
     | DriverRestarted
     | TurnEnded
 )

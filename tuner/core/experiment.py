@@ -19,12 +19,12 @@ from . import commands as cmd
 from . import events as ev
 from .counsel import Advice, ending_for
 from .lifecycle import WorkerMove, can_move_worker, move_worker
-from .lives import TrialLives
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
+from .steering import SteeredLives
 from .trial import Ending, Intention, Report, Status, Trial, Verdict
 
 
-class Experiment(TrialLives):
+class Experiment(SteeredLives):
     """The fold over the state of an experiment; see `ExperimentState` for what it consists of, `TrialLives` for what becomes of trials."""
 
     def handle(self, event: ev.Event, at_s: float, recorded: Sequence[Advice] | None = None) -> cmd.Outcome:
@@ -82,6 +82,8 @@ class Experiment(TrialLives):
             case ev.StopRequested():
                 self._patience.interrupt(self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent)
                 self._stop_all(Ending.INTERRUPTED, Reason(event.rule))
+            case ev.TrialStopRequested() | ev.PauseRequested() | ev.ResumeRequested() | ev.TrialForked():
+                self._steer(event)
             case ev.DriverRestarted():
                 self._on_driver_restarted(event)
             case _:
@@ -102,7 +104,7 @@ class Experiment(TrialLives):
             self._end(trial, self._stopping.ending, self._stopping.reason)
         else:
             self._typical_request = trial.resources
-            self.roster.ready.push(trial)
+            self.roster.make_ready(trial)
 
     def _current(self, trial_id: str, attempt: int, move: WorkerMove) -> Trial | None:
         """Return the trial if this is its current attempt and the move is possible; what comes too late is dropped."""
@@ -162,6 +164,7 @@ class Experiment(TrialLives):
         for trial in list(self.roster.live.values()):
             self._leave(trial, ev.Outcome.LOST)
         self._begin_session(event.settings)
+        self._let_all_go()
         for trial in self.roster.trials:
             if (treatment := event.treatment_of(trial)) is ev.ResumeType.RESTART:
                 self.best.forget(trial)
@@ -250,9 +253,9 @@ class Experiment(TrialLives):
     def _wake_paused(self) -> None:
         """Let the scheduler use free slots for paused trials, as long as it does."""
         roster = self.roster
-        while roster.paused and not roster.ready and (num_free := self.roster.num_free_slots(self._typical_request)) > 0:
+        while (idle := roster.idle) and not roster.ready and (num_free := self.roster.num_free_slots(self._typical_request)) > 0:
             num_before = len(roster.paused)
-            self._apply(self.counsel.on_idle(tuple(roster.paused.values()), num_free))
+            self._apply(self.counsel.on_idle(tuple(idle), num_free))
             self._tend_paused()
             self._start_ready()
             if len(roster.paused) == num_before:
@@ -279,4 +282,4 @@ class Experiment(TrialLives):
             self.stall = "the searcher postponed its next suggestion although no trial is left to report"
 
     def _has_prospects(self) -> bool:
-        return bool(self.roster.live or self.roster.ready or self.desk.num_outstanding)
+        return bool(self.roster.live or self.roster.ready or self.roster.held or self.desk.num_outstanding)

@@ -56,7 +56,7 @@ class TrialLives(ExperimentState):
         if trial.status is Status.PAUSED:
             trial.reason = reason
         if trial.status is Status.PAUSED and trial.exploit is None:
-            self.roster.ready.push(trial)
+            self.roster.make_ready(trial)
         elif trial.status is Status.PAUSED:
             self._stir(trial)
         elif trial.intention and trial.intention.verdict in (Verdict.PAUSE, Verdict.EXPLOIT):
@@ -103,7 +103,7 @@ class TrialLives(ExperimentState):
 
     def _end_waiting(self, stopping: Intention) -> None:
         """End trials that have no worker; where all are interrupted, those that are paused stay as they are."""
-        for trial in [*self.roster.ready, *self.roster.paused.values()]:
+        for trial in [*self.roster.ready, *self.roster.held.values(), *self.roster.paused.values()]:
             if stopping.ending is not Ending.INTERRUPTED or trial.status is not Status.PAUSED:
                 self._intend(trial, stopping)
 
@@ -182,7 +182,7 @@ class TrialLives(ExperimentState):
             del self._stirring[trial.trial_id]
             if trial.status is Status.PAUSED and trial.is_to_resume:
                 trial.is_to_resume = False
-                self.roster.ready.push(trial)
+                self.roster.make_ready(trial)
 
     def _graft(self, trial: Trial) -> None:
         if graft := self.exploits.take_effect(trial):

@@ -23,6 +23,9 @@ class Progress:
         num_interrupted: How many of the TERMINATED ones have been interrupted and may be continued.
         num_total: How many trials there will be, None where that is open.
         num_finished: How many trials are TERMINATED or in ERROR.
+        num_underway: What the other trials have behind them, in whole trials: running ones by their share of a full training, paused ones
+            as one each, since most of those will stay behind.
+        full_iteration: ``training_iteration`` at which a full training ends; None where that is open.
         elapsed_s: Seconds since the start of the experiment.
         time_budget_s: Seconds after which it is ended, None for no limit.
         used: Resources that running trials occupy, e.g. ``{"cpu": 3.0}``.
@@ -44,6 +47,8 @@ class Progress:
     num_interrupted: int = 0
     num_total: int | None = None
     num_finished: int = 0
+    num_underway: float = 0.0
+    full_iteration: int | None = None
     elapsed_s: float = 0.0
     time_budget_s: float | None = None
     used: Mapping[str, float] = field(default_factory=dict)
@@ -60,34 +65,50 @@ class Progress:
     def fraction(self) -> float | None:
         """How much of the trials, or else of the time, is behind us; None where neither is limited."""
         if self.num_total:
-            return min(1.0, self.num_finished / self.num_total)
+            return min(1.0, self._num_behind / self.num_total)
         if self.time_budget_s:
             return min(1.0, self.elapsed_s / self.time_budget_s)
         return None
 
     @property
     def remaining_s(self) -> float | None:
-        """How many seconds are left at the pace so far, at most those of the budget; None where it is too early to tell."""
+        """How many seconds are left at the pace so far, at most those of the budget.
+
+        None where it is too early to tell, and where trials are paused that nobody is to come after: the scheduler may go on with few
+        of them or with all.
+        """
         until_budget = max(0.0, self.time_budget_s - self.elapsed_s) if self.time_budget_s else None
-        if not self.num_total or self.num_finished < max(1, _MIN_FRACTION * self.num_total):
+        behind = self._num_behind
+        if not (self.num_total and behind) or behind < _MIN_FRACTION * self.num_total or self._is_open_end:
             return until_budget
-        at_this_pace = self.elapsed_s * (self.num_total - self.num_finished) / self.num_finished
+        at_this_pace = self.elapsed_s * max(0.0, self.num_total - behind) / behind
         return at_this_pace if until_budget is None else min(at_this_pace, until_budget)
+
+    @property
+    def _num_behind(self) -> float:
+        return self.num_finished + self.num_underway
+
+    @property
+    def _is_open_end(self) -> bool:
+        num_trials = sum(self.num_trials_by_status.values())
+        return bool(self.num_trials_by_status.get(Status.PAUSED)) and self.num_total is not None and num_trials >= self.num_total
 
 
 _MIN_FRACTION = 0.03
 """Before this much is done the pace says nothing."""
 
 
-def look_at(experiment: Experiment, name: str, elapsed_s: float) -> Progress:
+def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration: int | None = None) -> Progress:
     """Return how far the experiment is.
 
     Args:
         experiment: The experiment.
         name: Its name.
         elapsed_s: Its running time in seconds.
+        full_iteration: ``training_iteration`` at which a full training ends; None where that is open.
     """
     roster, settings, best = experiment.roster, experiment.settings, experiment.best
+    behind = sum(min(1.0, trial.iteration / full_iteration) for trial in roster.live.values()) if full_iteration else 0.0
     return Progress(
         name=name,
         metric=settings.metric,
@@ -95,8 +116,10 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float) -> Progress:
         num_trials_by_status=dict(roster.num_by_status),
         num_stopped_early=roster.num_by_ending[Ending.STOPPED_EARLY],
         num_interrupted=roster.num_by_ending[Ending.INTERRUPTED],
-        num_total=settings.max_trials,
+        num_total=None if settings.max_trials is None else settings.max_trials + roster.num_forked,
         num_finished=roster.num_by_status[Status.TERMINATED] + roster.num_by_status[Status.ERROR],
+        num_underway=len(roster.paused) + behind,
+        full_iteration=full_iteration,
         elapsed_s=elapsed_s,
         time_budget_s=settings.time_budget_s,
         used=roster.pool.used,
@@ -113,6 +136,8 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float) -> Progress:
 
 def _waiting_for(experiment: Experiment) -> str:
     roster, limit = experiment.roster, experiment.settings.max_concurrent
+    if roster.held and not (roster.live or roster.ready):
+        return f"{', '.join(list(roster.held)[:3])} to be resumed"
     if not roster.ready:
         return ""
     if limit is not None and len(roster.live) >= limit:

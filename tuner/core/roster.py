@@ -24,7 +24,8 @@ class Roster:
     """All trials of an experiment, the collections they are found in, and the resources they hold.
 
     A PENDING trial is in `ready`, a RUNNING one in `live`, a PAUSED one in `paused` and, once it is to be resumed, in `ready` as well.
-    Every method keeps status, collection and resources in step; none of them scans all trials.
+    One that the user holds back is in `held` beside that, and in `ready` only when it is let go. Every method keeps status, collection
+    and resources in step; none of them scans all trials.
 
     Attributes:
         trials: All trials in the order they were added.
@@ -35,6 +36,8 @@ class Roster:
         ready: Trials to be started.
         live: Trials with a worker, by id.
         paused: Paused trials, by id, in the order they were paused.
+        held: Trials that the user holds back, by id.
+        num_forked: How many trials the user has forked.
         pool: The resources.
     """
 
@@ -47,6 +50,8 @@ class Roster:
         self.ready = ReadyQueue()
         self.live: dict[str, Trial] = {}
         self.paused: dict[str, Trial] = {}
+        self.held: dict[str, Trial] = {}
+        self.num_forked = 0
         self.pool = ResourcePool(capacity)
         self._max_concurrent = max_concurrent
         self.by_id: dict[str, Trial] = {}
@@ -67,7 +72,12 @@ class Roster:
     @property
     def is_at_rest(self) -> bool:
         """Whether every trial is over."""
-        return not (self.live or self.ready or self.paused)
+        return not (self.live or self.ready or self.paused or self.held)
+
+    @property
+    def idle(self) -> list[Trial]:
+        """Paused trials that nobody holds back."""
+        return [trial for trial_id, trial in self.paused.items() if trial_id not in self.held]
 
     def add(self, trial: Trial) -> None:
         """Take in a new trial; it is PENDING and not yet ready."""
@@ -82,6 +92,8 @@ class Roster:
             "resting": self.ready.resting_until_s,
             "live": list(self.live),
             "paused": list(self.paused),
+            "held": list(self.held),
+            "num_forked": self.num_forked,
             "num_failed_attempts": self.num_failed_attempts,
         }
 
@@ -97,6 +109,8 @@ class Roster:
             self.ready.rest(self[trial_id], until_s)
         self.live = {trial_id: self[trial_id] for trial_id in state["live"]}
         self.paused = {trial_id: self[trial_id] for trial_id in state["paused"]}
+        self.held = {trial_id: self[trial_id] for trial_id in state.get("held", ())}  # earlier releases held nothing back
+        self.num_forked = state.get("num_forked", 0)
         self.num_failed_attempts = state["num_failed_attempts"]
         for trial in self.live.values():
             self.pool.hold(trial.resources, trial.gpu_ids)
@@ -153,7 +167,7 @@ class Roster:
         trial.num_vain_attempts += 1
         self.num_failed_attempts += 1
         num_slow = trial.num_vain_attempts - _NUM_QUICK_RETRIES
-        if num_slow > 0:
+        if num_slow > 0 and trial.trial_id not in self.held:
             self.ready.rest(trial, now_s + min(2.0 ** min(num_slow - 1, _MAX_DOUBLINGS), _MAX_REST_S))
         self.requeue(trial, TrialMove.RETRY)
 
@@ -163,7 +177,24 @@ class Roster:
         self._move(trial, move)
         trial.is_to_resume = False
         trial.resumed_iteration = trial.source.iteration if trial.source else 0
-        self.ready.push(trial)
+        self.make_ready(trial)
+
+    def make_ready(self, trial: Trial) -> None:
+        """Let the trial wait for its start; one that is held back waits until it is let go."""
+        if trial.trial_id not in self.held:
+            self.ready.push(trial)
+        elif trial.status is Status.PAUSED:
+            trial.is_to_resume = True
+
+    def hold(self, trial: Trial) -> None:
+        """Hold the trial back: it is not started until it is let go."""
+        self.held[trial.trial_id] = trial
+        self.ready.discard(trial)
+
+    def let_go(self, trial: Trial) -> None:
+        """Hold the trial back no longer; one that is PENDING waits for its start now."""
+        if self.held.pop(trial.trial_id, None) and trial.status is Status.PENDING:
+            self.ready.push(trial)
 
     def resize(self, trial: Trial, resources: Mapping[str, float]) -> None:
         """Let the trial, which has no worker, occupy something else from now on."""
@@ -214,9 +245,12 @@ class Roster:
         assert set(self.live) == standing[Status.RUNNING], "live is not what runs"
         assert set(self.paused) == standing[Status.PAUSED], "paused is not what is paused"
         ready = {trial.trial_id for trial in self.ready}
-        assert standing[Status.PENDING] <= ready <= standing[Status.PENDING] | standing[Status.PAUSED], (
+        held = set(self.held)
+        assert standing[Status.PENDING] - held <= ready <= standing[Status.PENDING] | standing[Status.PAUSED], (
             f"ready is not what can start: {ready}, {standing}"
         )
+        assert not held & ready, "held back and yet to be started"
+        assert not held & (standing[Status.TERMINATED] | standing[Status.ERROR]), "held back after the end"
         assert all((trial.ending is not None) == trial.is_finished for trial in self.trials), "an ending without an end"
         assert all(trial.source or trial.exploit for trial in self.paused.values()), "a pause without a checkpoint"
         assert all(trial.worker is WorkerState.ABSENT for trial in self.trials if trial.trial_id not in self.live)
@@ -244,6 +278,7 @@ class Roster:
 
     def _forget(self, trial: Trial) -> None:
         self.paused.pop(trial.trial_id, None)
+        self.held.pop(trial.trial_id, None)
         self.ready.discard(trial)
 
     def _move(self, trial: Trial, move: TrialMove) -> None:

@@ -61,6 +61,11 @@ class MetricSummary:
         """Mean of all values, NaN without any."""
         return self._total / self.count if self.count else math.nan
 
+    @property
+    def recent(self) -> Sequence[float]:
+        """The latest values, oldest first, at most 10."""
+        return tuple(self._recent)
+
     def recent_avg(self, num_values: int) -> float:
         """Return the mean of the latest `num_values` (at most 10) values, of fewer where there are fewer."""
         values = list(self._recent)[-num_values:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from schedulers.decisions import Exploit, Reason
 
@@ -203,6 +203,7 @@ class Trial:
         "trial_id",
         "worker",
     )  # fmt: skip
+    PENDING, RUNNING, PAUSED, TERMINATED, ERROR = Status
 
     def __init__(self, trial_id: str, config: Mapping[str, Any], resources: Mapping[str, float], experiment_tag: str = "") -> None:
         """Create a trial that waits to be started."""
@@ -346,6 +347,10 @@ class Trial:
         return f"Trial({self.trial_id}, {self.status}, worker={self.worker}, attempt={self.attempt}, iteration={self.iteration})"
 
 
+BY_HAND: Final = "user.pause"
+"""Rule for which trials are paused that the user holds back."""
+
+
 class Verdict(enum.StrEnum):
     """How a worker that has reported is answered, and what an ending worker is ending for."""
 
@@ -367,6 +372,7 @@ class Intention:
     def outweighs(self, other: Intention | None) -> bool:
         """Return whether this takes the place of another: an end for good outweighs an exploit, that a pause, and that an interruption.
 
+        A pause that the scheduler wants outweighs one that the user wants, since the user may take theirs back.
         Otherwise the first word stands. A trial that is interrupted on its way into a pause is paused: it goes on when it is resumed,
         and not at once when the experiment does.
         """
@@ -376,11 +382,11 @@ class Intention:
 def _weight(intention: Intention) -> int:
     match intention.verdict:
         case Verdict.STOP:
-            return 0 if intention.ending is Ending.INTERRUPTED else 3
+            return 0 if intention.ending is Ending.INTERRUPTED else 4
         case Verdict.EXPLOIT:
-            return 2
+            return 3
         case _:
-            return 1
+            return 1 if intention.reason.rule == BY_HAND else 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class ExperimentWindow:
     def no_more_trials(self) -> bool:
         """Whether no further trial comes before one of those that are there goes on."""
         desk, roster = self._desk, self._roster
-        is_waiting_for_nothing = desk.is_postponed and not (roster.live or roster.ready)
+        is_waiting_for_nothing = desk.is_postponed and not (roster.live or roster.ready or roster.held)
         return not desk.num_outstanding and (desk.is_exhausted or is_waiting_for_nothing)
 
     @property

@@ -12,19 +12,23 @@ from .csv_logger import CSVLoggerCallback
 from .error_log import ErrorLog
 from .json_logger import JsonLoggerCallback
 from .policy_log import PolicyLog
+from .reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
 from .tensorboard_logger import TBXLoggerCallback
 from .trial_file import TrialFileLogger
 
 __all__ = [
     "BatchWriter",
+    "CLIReporter",
     "CSVLoggerCallback",
     "Callback",
     "CallbackList",
     "Console",
     "ErrorLog",
     "JsonLoggerCallback",
+    "JupyterNotebookReporter",
     "LoggerCallback",
     "PolicyLog",
+    "ProgressReporter",
     "TBXLoggerCallback",
     "TrialFileLogger",
     "default_loggers",

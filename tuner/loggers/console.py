@@ -1,33 +1,43 @@
-"""What an experiment shows while it runs: a live table on a terminal, a few calm lines elsewhere, nothing at ``verbose=0``."""
+"""What an experiment shows while it runs: a live table on a terminal or in a notebook, a few calm lines elsewhere, nothing if so asked."""
 
 from __future__ import annotations
 
 import logging
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast, final
+from typing import Any, Final, TextIO, cast, final
 
 from tuner.core.progress import Progress
 from tuner.core.trial import Trial
 
 from .callback import Callback
-from .console_view import best_line, ending_line, failure_line, live_lines, status_line, summary_lines
+from .console_view import (
+    Scene,
+    best_line,
+    counts_line,
+    ending_line,
+    failure_line,
+    live_view,
+    resources_line,
+    status_line,
+    summary_view,
+)
+from .curves import Curves
+from .displays import Display, NotebookDisplay, PlainDisplay, Show, TerminalDisplay, can_redraw, notebook
 from .formatting import printable
 from .lasting_stream import LastingStream
+from .progress_table import TableOptions
+from .reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter, TableReporter
 
-if TYPE_CHECKING:
-    from rich.live import Live
-
-_REFRESH_S = 0.5
-_STATUS_S = 30.0
-_NEW_BEST_S = 5.0
-_STATUS_FRACTION = 0.1
-_MAX_FAILURE_LINES = 10
-_PLAIN_WIDTH = 100
-_LINES_BESIDE_ROWS = 6
+_REFRESH_S: Final = 0.5
+_PAUSES: Final = 50
+"""So many times as long as a look takes, nobody looks again: what is shown costs the driver two hundredths of its time at most."""
+_STATUS_S: Final = 30.0
+_NEW_BEST_S: Final = 5.0
+_STATUS_FRACTION: Final = 0.1
+_MAX_FAILURE_LINES: Final = 10
 
 _log = logging.getLogger("tuner")
 
@@ -36,16 +46,18 @@ _log = logging.getLogger("tuner")
 class Console(Callback):
     """Shows the progress of an experiment.
 
-    On a terminal a table is redrawn in place, at most twice a second, and gives way to a summary at the end. Elsewhere there is a line
-    every 30 seconds and every tenth of the trials, one when another trial takes the lead, and one for each failed attempt, the first
-    ten of them. Text of the user's is printed with control characters written out.
+    On a terminal and in a notebook a view is redrawn in place, at most twice a second, and gives way to a summary at the end. Elsewhere
+    there is a line every 30 seconds and every tenth of the trials, one when another trial takes the lead, and one for each failed attempt,
+    the first ten of them. Text of the user's is printed with control characters written out.
 
     Args:
-        progress: Returns how far the experiment is; called at most twice a second.
+        progress: Returns how far the experiment is; called a few times a second at most.
         verbose: 0 for no output whatever, 1 as above, 2 for one more line at the end of each trial.
+        reporter: Decides when progress is shown, and how; None for as above.
         stream: Where to write, None for the standard output.
         is_terminal: Whether `stream` can redraw lines, None to ask it.
         width: Columns, None for those of the terminal, 100 where there is none.
+        show: What shows things in a notebook, None to look whether one runs.
         clock: Returns seconds.
     """
 
@@ -54,46 +66,51 @@ class Console(Callback):
         progress: Callable[[], Progress],
         verbose: int = 1,
         *,
+        reporter: ProgressReporter | None = None,
         stream: TextIO | None = None,
         is_terminal: bool | None = None,
         width: int | None = None,
+        show: Show | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if verbose not in (0, 1, 2):
             raise ValueError(f"verbose must be 0 (nothing), 1 (progress) or 2 (one line per trial as well), got {verbose!r}")
         self._progress = progress
         self._verbose = verbose
-        self._stream: TextIO = cast("TextIO", LastingStream(stream or sys.stdout))
-        self._is_standard = (stream or sys.stdout) in (sys.stdout, sys.stderr)
-        self._is_terminal = (self._stream.isatty() and _can_draw(self._stream)) if is_terminal is None else is_terminal
-        self._width = width
+        self._reporter = reporter if verbose else None
+        self._display = _display(reporter, stream, is_terminal, width, show)
         self._clock = clock
-        self._live: Live | None = None
+        self._metric: str | None = None
         self._experiment_path: Path | None = None
         self._handler: logging.Handler | None = None
         self._refresh_at = self._status_at = self._new_best_at = float("-inf")
         self._next_fraction = _STATUS_FRACTION
         self._leader: Trial | None = None
+        self._failed: dict[str, Trial] = {}
         self._num_failure_lines = 0
-
-    @property
-    def refresh_period_s(self) -> float | None:
-        """How often, in seconds, `on_step_end` wants to be called even if nothing happens; None for not at all."""
-        if self._verbose == 0:
-            return None
-        return _REFRESH_S if self._is_terminal else _STATUS_S
+        self._curves: Curves | None = None
 
     def print_notice(self, text: str) -> None:
         """Print a line, or a few, above the live table; nothing at ``verbose=0``."""
         for line in text.splitlines() if self._verbose else ():
-            self._print(printable(line))
+            self._display.say(printable(line))
 
     def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
         """Get ready, and take over the engine's warnings if nobody else shows them."""
         path = info.get("experiment_path")
         self._experiment_path = Path(path) if path else None
+        self._metric = info.get("metric")
         self._status_at = self._clock() + _STATUS_S
         self._take_over_warnings()
+        if isinstance(self._reporter, TableReporter):
+            self._reporter.attach(self._report)
+        if self._is_drawn:
+            self._curves = Curves(getattr(self._reporter, "metric", None) or self._metric)
+        if self._reporter is not None:
+            try:
+                self._reporter.setup(time.time(), total_num_samples, self._metric, info.get("mode"))
+            except Exception as error:  # noqa: BLE001  (whatever a user's reporter raises must not end the experiment)
+                self._dismiss(self._reporter, error)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Show how far the experiment is, if it is time to."""
@@ -102,13 +119,17 @@ class Console(Callback):
         now = self._clock()
         if now < self._refresh_at:
             return
-        self._refresh_at = now + _REFRESH_S
         try:
-            self._show(self._progress(), now)
+            if self._curves:
+                progress = self._progress()
+                self._curves.look_at([*progress.running, *progress.leaders])
+            if self._reporter is None or not self._is_told(self._reporter, trials, done=False):
+                self._look(trials, now)
         except BaseException:
             # A terminal with a hidden cursor and a captured standard output would be left behind.
             self.close()
             raise
+        self._refresh_at = now + max(_REFRESH_S, _PAUSES * (self._clock() - now))
 
     def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Tell that an attempt has failed and is tried again."""
@@ -120,85 +141,91 @@ class Console(Callback):
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Tell how the trial ended, at ``verbose=2``."""
+        self._failed.pop(trial.trial_id, None)
         if self._verbose > 1:
-            self._print(ending_line(trial, self._progress().metric))
+            self._display.say(ending_line(trial, self._metric).text)
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Replace the live table by the summary."""
-        self.close()
-        if self._verbose:
-            for line in summary_lines(self._progress(), trials, self._experiment_path, self._columns()):
-                self._print(line)
+        try:
+            if self._verbose and (self._reporter is None or not self._is_told(self._reporter, trials, done=True)):
+                self._report(trials, done=True)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Give the terminal and the engine's warnings back; nothing more is redrawn. May be called twice."""
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
+        self._display.close()
         handler, self._handler = self._handler, None
         if handler is not None:
             _log.removeHandler(handler)
 
-    def _show(self, progress: Progress, now: float) -> None:
-        if self._is_terminal:
-            self._redraw(progress)
+    @property
+    def _is_drawn(self) -> bool:
+        return self._verbose > 0 and self._display.redraws and isinstance(self._reporter, TableReporter | None)
+
+    def _look(self, trials: Sequence[Trial], now: float) -> None:
+        if self._display.redraws:
+            self._report(trials, done=False)
         else:
-            self._tell(progress, now)
+            self._tell(self._progress(), now)
 
-    def _redraw(self, progress: Progress) -> None:
-        from rich.text import Text  # noqa: PLC0415  (only where something is drawn)
+    def _report(self, trials: Sequence[Trial], done: bool) -> None:
+        """Show how far the experiment is, or the summary: what table reporters let happen, and what happens without any."""
+        display, scene = self._display, self._scene(trials)
+        if done:
+            display.conclude(summary_view(scene, display.width))
+        elif display.redraws or scene.options.has_progress_table:
+            display.draw(live_view(scene, display.width, display.height))
+        else:
+            display.say(status_line(scene.progress).text)
 
-        if self._live is None:
-            self._live = self._start_live()
-        max_rows = max(1, self._live.console.height - _LINES_BESIDE_ROWS)
-        lines = live_lines(progress, self._columns(), max_rows)
-        text = Text("\n".join(lines), no_wrap=True, overflow="crop")
-        text.stylize("bold", 0, len(lines[0]))
-        self._live.update(text, refresh=True)
+    def _scene(self, trials: Sequence[Trial]) -> Scene:
+        progress, options = self._progress(), TableOptions()
+        if isinstance(self._reporter, TableReporter):
+            progress = self._reporter.look(progress, trials)
+            options = self._reporter.options(redraws=self._display.redraws)
+        return Scene(progress, trials, self._failed, options, self._curves, self._experiment_path)
 
-    def _start_live(self) -> Live:
-        from rich.console import Console as Terminal  # noqa: PLC0415  (only where something is drawn)
-        from rich.live import Live  # noqa: PLC0415  (as above)
+    def _is_told(self, reporter: ProgressReporter, trials: Sequence[Trial], *, done: bool) -> bool:
+        """Let the reporter report, if it wants to, and return whether it can be relied on."""
+        try:
+            if reporter.should_report(trials, done=done):
+                progress = self._progress()
+                reporter.report(trials, done, counts_line(progress).text, resources_line(progress))
+        except Exception as error:  # noqa: BLE001  (as in `setup`)
+            self._dismiss(reporter, error)
+            return False
+        return True
 
-        terminal = Terminal(file=self._stream, force_terminal=True, force_jupyter=False, width=self._width, highlight=False, markup=False)
-        both = self._is_standard
-        live = Live(console=terminal, auto_refresh=False, transient=True, redirect_stdout=both, redirect_stderr=both)
-        live.start()
-        return live
+    def _dismiss(self, reporter: ProgressReporter, error: Exception) -> None:
+        self._reporter = None
+        name, kind = type(reporter).__name__, type(error).__name__
+        _log.warning("progress reporter %s raised %s and is switched off; the usual display takes its place", name, kind, exc_info=error)
 
     def _tell(self, progress: Progress, now: float) -> None:
         if progress.best is not None and progress.best is not self._leader and now >= self._new_best_at:
             self._leader = progress.best
             self._new_best_at = now + _NEW_BEST_S
-            self._print(f"new {best_line(progress)}")
+            self._display.say(f"new {best_line(progress).text}")
         fraction = progress.fraction or 0.0
         if now >= self._status_at or fraction >= self._next_fraction:
             self._status_at = now + _STATUS_S
             # The small term keeps 0.3 from being taken for less than three tenths.
             self._next_fraction = (int(fraction / _STATUS_FRACTION + 1e-9) + 1) * _STATUS_FRACTION
-            self._print(status_line(progress))
+            self._display.say(status_line(progress).text)
 
     def _tell_failure(self, trial: Trial, *, will_retry: bool) -> None:
-        if self._verbose == 0 or self._num_failure_lines > _MAX_FAILURE_LINES:
+        self._failed.pop(trial.trial_id, None)
+        self._failed[trial.trial_id] = trial
+        is_listed = self._is_drawn and self._verbose == 1
+        if self._verbose == 0 or is_listed or self._num_failure_lines > _MAX_FAILURE_LINES:
             return
         self._num_failure_lines += 1
         if self._num_failure_lines > _MAX_FAILURE_LINES:
-            self._print("further failures are only counted")
+            self._display.say("further failures are only counted")
         else:
-            self._print(failure_line(trial, will_retry=will_retry))
-
-    def _print(self, line: str) -> None:
-        if self._live is not None:
-            from rich.text import Text  # noqa: PLC0415  (only where something is drawn)
-
-            self._live.console.print(Text(line), soft_wrap=True)
-            return
-        encoding = self._stream.encoding or "utf-8"
-        self._stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
-        self._stream.flush()
-
-    def _columns(self) -> int:
-        return self._width or (shutil.get_terminal_size().columns if self._is_terminal else _PLAIN_WIDTH)
+            self._display.say(failure_line(trial, will_retry=will_retry).text)
 
     def _take_over_warnings(self) -> None:
         if self._handler is None and not _has_visible_handler(_log):
@@ -219,17 +246,21 @@ class _NoticeHandler(logging.Handler):
         self._console.print_notice(self.format(record))
 
 
-def _can_draw(stream: TextIO) -> bool:
-    try:
-        "━─…".encode(stream.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _has_visible_handler(logger: logging.Logger | None) -> bool:
     while logger is not None:
         if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
             return True
         logger = logger.parent if logger.propagate else None
     return False
+
+
+def _display(
+    reporter: ProgressReporter | None, stream: TextIO | None, is_terminal: bool | None, width: int | None, show: Show | None
+) -> Display:
+    output = stream or sys.stdout
+    lasting = cast("TextIO", LastingStream(output))
+    if not isinstance(reporter, CLIReporter) and (show := show or notebook()):
+        return NotebookDisplay(show, lasting, overwrite=not isinstance(reporter, JupyterNotebookReporter) or reporter.overwrite)
+    if can_redraw(lasting) if is_terminal is None else is_terminal:
+        return TerminalDisplay(lasting, width, is_standard=output in (sys.stdout, sys.stderr))
+    return PlainDisplay(lasting, width)

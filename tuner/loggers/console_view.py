@@ -1,250 +1,198 @@
-"""The lines that show how far an experiment is: text in, text out, for terminals, notebooks and log files alike."""
+"""What progress displays say about an experiment, for terminals, notebooks and log files alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from tuner.core.progress import Progress
-from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, flatten
+from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
-from tuner.storage.layout import ERROR
 
+from .curves import Curves
 from .formatting import duration, printable, shorten, show
+from .progress_table import TableOptions, differing, failure_table, listed, log_path, state, training_time, trial_table, unique
+from .view import GAP, Line, Piece, Tone, View, line
 
-_GAP = "  "
-_MAX_ROWS = 25
-_MAX_OTHERS = 3
-_MAX_ERRORS = 10
-_NUM_LEADERS = 5
-_BAR_CELLS = 20
-_COMPARED = 1_000
-
-
-def live_lines(progress: Progress, width: int, max_rows: int = _MAX_ROWS) -> list[str]:
-    """Return the live view: headline, best trial, counts, and a table of the running and the best trials.
-
-    Args:
-        progress: What there is to show.
-        width: Columns of the terminal; no line is longer.
-        max_rows: Most trials to list, 25 at most.
-    """
-    running = list(progress.running)
-    shown = _unique([*running, *progress.leaders[:_NUM_LEADERS]])[: min(max_rows, _MAX_ROWS)]
-    lines = [headline(progress), best_line(progress), counts_line(progress), *table(shown, progress, width)]
-    return _fit(lines, width)
-
-
-def status_line(progress: Progress) -> str:
-    """Return everything that counts in one line, for log files."""
-    parts = [f"[{duration(progress.elapsed_s)}]", printable(progress.name), _num_trials(progress), counts_line(progress)]
-    if progress.best is not None:
-        parts.append(f"best {show(progress.best_value)} ({progress.best.trial_id})")
-    if progress.remaining_s is not None:
-        parts.append(f"{duration(progress.remaining_s)} left")
-    return _join(parts)
-
-
-def summary_lines(progress: Progress, trials: Sequence[Trial], experiment_path: Path | None, width: int) -> list[str]:
-    """Return the final summary: what was found, how it compares, what failed, and where it all lies.
-
-    Args:
-        progress: The experiment at its end.
-        trials: All its trials.
-        experiment_path: Its directory, None if it has none.
-        width: Columns of the terminal; only paths and configurations may be longer.
-    """
-    done = f"{printable(progress.name)}: {_num_trials(progress)} in {duration(progress.elapsed_s)}"
-    lines = [_join([done, *_state_counts(progress)])]
-    lines += _best_configuration(progress)
-    lines += _fit(table(progress.leaders[:_NUM_LEADERS], progress, width), width)
-    lines += _errors([trial for trial in trials if trial.status is Status.ERROR])
-    if experiment_path is not None:
-        lines.append(f"results in {printable(str(experiment_path))}")
-    return lines
-
-
-def headline(progress: Progress) -> str:
-    """Return name, objective, bar and times in one line."""
-    parts = [printable(progress.name)]
-    if progress.metric:
-        parts.append(f"{progress.mode} {printable(progress.metric)}")
-    if progress.fraction is not None:
-        done = round(progress.fraction * _BAR_CELLS)
-        parts.append("━" * done + "─" * (_BAR_CELLS - done))
-    parts.append(_num_trials(progress))
-    if progress.fraction is not None:
-        left = "?" if progress.remaining_s is None else duration(progress.remaining_s)
-        parts.append(f"{left} left")
-    parts.append(f"{duration(progress.elapsed_s)} elapsed")
-    return _join(parts)
-
-
-def best_line(progress: Progress) -> str:
-    """Return the best trial so far with its parameters, empty before the first result."""
-    if progress.best is None:
-        return ""
-    trial = progress.best
-    params = _params_of(trial, _unique([*progress.running, *progress.leaders, trial]))
-    iteration = (progress.best_result or {}).get("training_iteration", trial.iteration)
-    return _join([f"best {show(progress.best_value)}", trial.trial_id, f"iter {iteration}", " ".join(params)])
-
-
-def counts_line(progress: Progress) -> str:
-    """Return how many trials are in which state, and which resources are in use."""
-    parts = [*_state_counts(progress), *_resources(progress)]
-    if progress.waiting_for:
-        parts.append(f"waiting for {printable(progress.waiting_for)}")
-    return _join(parts)
-
-
-def ending_line(trial: Trial, metric: str | None) -> str:
-    """Return how a trial ended, in one line."""
-    value = flatten(trial.last_result).get(metric) if metric else None
-    parts = [trial.trial_id, _state(trial), f"iter {trial.iteration}"]
-    if metric and value is not None:
-        parts.append(f"{printable(metric)} {show(value)}")
-    parts.append(_time(trial))
-    return _join(parts)
-
-
-def failure_line(trial: Trial, *, will_retry: bool) -> str:
-    """Return what went wrong in a trial's latest attempt and where more is written about it."""
-    what = shorten(printable(str(trial.failures[-1])), 200) if trial.failures else "no reason known"
-    then = "trying again" if will_retry else "giving up"
-    return f"{trial.trial_id} failed in attempt {trial.attempt}, {then}: {what}{_GAP}{_error_path(trial)}".rstrip()
-
-
-def table(trials: Sequence[Trial], progress: Progress, width: int) -> list[str]:
-    """Return trials as a table that fits the width, heading first; nothing for no trials.
-
-    Columns that do not fit are left out, other metrics first, then parameters.
-    """
-    from rich.cells import set_cell_size  # noqa: PLC0415  (only where something is shown)
-
-    if not trials:
-        return []
-    columns = _fitting(_columns(trials, progress), width)
-    rows = [[column.title for column in columns], *([column.cells[row] for column in columns] for row in range(len(trials)))]
-    sizes = [column.width for column in columns]
-    return [_GAP.join(set_cell_size(cell, size) for cell, size in zip(row, sizes, strict=True)).rstrip() for row in rows]
+_BAR_CELLS: Final = 20
+_MIN_BAR_CELLS: Final = 5
+_NUM_LEADERS: Final = 5
+_LINES_BESIDE_ROWS: Final = 6
+"""Headline, best, counts, heading and place of a live view, and a line to spare for the cursor."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    """A column of the table.
+class Scene:
+    """What there is to show.
 
     Attributes:
-        title: Its heading.
-        cells: One text per trial.
-        rank: Columns with higher ranks are left out first; rank 0 always stays.
+        progress: How far the experiment is.
+        trials: All its trials.
+        failed: The trials whose latest attempt has failed, by id, the latest to fail last.
+        options: What the user wants to see in tables.
+        curves: Where learning curves are remembered, None for none.
+        experiment_path: The experiment's directory, None if it has none.
     """
 
-    title: str
-    cells: Sequence[str]
-    rank: int
-
-    @property
-    def width(self) -> int:
-        from rich.cells import cell_len  # noqa: PLC0415  (only where something is shown)
-
-        return max(cell_len(text) for text in (self.title, *self.cells))
+    progress: Progress
+    trials: Sequence[Trial] = ()
+    failed: dict[str, Trial] = field(default_factory=dict)
+    options: TableOptions = field(default_factory=TableOptions)
+    curves: Curves | None = None
+    experiment_path: Path | None = None
 
 
-def _columns(trials: Sequence[Trial], progress: Progress) -> list[_Column]:
-    metric = progress.metric
-    results = [flatten(trial.last_result) for trial in trials]
-    columns = [
-        _Column("trial", [trial.trial_id for trial in trials], 0),
-        _Column("state", [_state(trial) for trial in trials], 0),
-        _Column("iter", [str(trial.iteration) for trial in trials], 0),
+def live_view(scene: Scene, width: int, height: int | None = None) -> View:
+    """Return the live view: headline, best trial, counts, a table of the running and the best trials, and one of failures.
+
+    Args:
+        scene: What there is to show.
+        width: Characters of a line.
+        height: How many lines there may be, None for as many as it takes.
+    """
+    progress, options = scene.progress, scene.options
+    view: list[Line] = [headline(progress, width), best_line(progress), counts_line(progress)]
+    num_failures = min(len(scene.failed), options.max_error_rows)
+    room = 10_000 if height is None else max(1, height - _LINES_BESIDE_ROWS)
+    if height is not None and num_failures:
+        num_failures = min(num_failures, max(1, room // 4))
+        room = max(1, room - num_failures - 2)
+    failures = list(itertools.islice(reversed(scene.failed.values()), num_failures))
+    tables = []
+    if options.has_progress_table:
+        trials = listed(progress, scene.trials, options, room)
+        tables.append(trial_table(trials, progress, options, scene.curves, width))
+    return [*view, *tables, *_failures(failures, len(scene.failed), scene, width), _place(scene)]
+
+
+def summary_view(scene: Scene, width: int) -> View:
+    """Return the final summary: what was found, how it compares, what failed, and where it all lies.
+
+    Args:
+        scene: The experiment at its end.
+        width: Characters of a line; only paths and configurations may be longer.
+    """
+    progress, options = scene.progress, scene.options
+    done = f"{printable(progress.name)}: {_num_trials(progress)} in {duration(progress.elapsed_s)}"
+    leaders = progress.leaders[: min(_NUM_LEADERS, options.max_progress_rows)]
+    failed = [trial for trial in scene.trials if trial.status is Status.ERROR]
+    return [
+        line(Piece(done, Tone.STRONG), *_state_counts(progress), is_whole=True),
+        *_best_configuration(progress),
+        trial_table(leaders, progress, options, scene.curves, width),
+        *_failures(failed[: options.max_error_rows], len(failed), scene, width),
+        *([line(f"results in {_path(scene.experiment_path)}", is_whole=True)] if scene.experiment_path else []),
     ]
-    if metric:
-        columns.append(_column(metric, [result.get(metric) for result in results], 0))
-        columns.append(_Column("best", [show(_best_of(trial, progress)) for trial in trials], 1))
-    columns += [_column(name, [result.get(name) for result in results], 3) for name in _others(results, metric)]
-    params = [trial.evaluated_params for trial in trials]
-    columns += [_column(name, [config.get(name) for config in params], 2) for name in _differing(params)]
-    return [*columns, _Column("time", [_time(trial) for trial in trials], 1)]
 
 
-def _column(name: str, values: Sequence[Any], rank: int) -> _Column:
-    return _Column(show(name), [show(value) for value in values], rank)
+def headline(progress: Progress, width: int = 100) -> Line:
+    """Return name, objective, bar and times in one line; the bar takes what room there is."""
+    name = [Piece(shorten(printable(progress.name), max(20, width // 4)), Tone.STRONG)]
+    if progress.metric:
+        name.append(Piece(f"{progress.mode or ''} {printable(progress.metric)}".strip()))
+    parts = [_num_trials(progress)]
+    if progress.fraction is not None:
+        left = "?" if progress.remaining_s is None else duration(progress.remaining_s)
+        parts.append(f"{left} left")
+    budget = f" of {duration(progress.time_budget_s)}" if progress.time_budget_s else " elapsed"
+    parts.append(f"{duration(progress.elapsed_s)}{budget}")
+    if progress.fraction is None:
+        return line(*name, *parts)
+    room = width - len(line(*name, *parts).text) - len(GAP)
+    return line(*name, _bar(progress.fraction, min(_BAR_CELLS, max(_MIN_BAR_CELLS, room))), *parts)
 
 
-def _fitting(columns: list[_Column], width: int) -> list[_Column]:
-    chosen: set[int] = set()
-    room = width + len(_GAP)
-    # A stable sort: among equals the leftmost column is the first to get room.
-    for index in sorted(range(len(columns)), key=lambda index: columns[index].rank):
-        size = columns[index].width + len(_GAP)
-        if columns[index].rank == 0 or size <= room:
-            chosen.add(index)
-            room -= size
-    return [column for index, column in enumerate(columns) if index in chosen]
+def best_line(progress: Progress) -> Line:
+    """Return the best trial so far with its parameters, empty before the first result."""
+    if progress.best is None:
+        return line()
+    trial = progress.best
+    best = Line((Piece("best "), Piece(show(progress.best_value), Tone.GOOD)))
+    return line(best, trial.trial_id, _best_iteration(progress), " ".join(_params_of(progress, trial)))
 
 
-def _others(results: Iterable[Mapping[str, Any]], metric: str | None) -> list[str]:
-    names = (name for result in results for name, value in result.items() if name not in AUTO_FILLED and isinstance(value, int | float))
-    return [name for name in dict.fromkeys(names) if name != metric and not name.startswith("config/")][:_MAX_OTHERS]
+def counts_line(progress: Progress) -> Line:
+    """Return how many trials are in which state, and which resources are in use."""
+    waiting = f"waiting for {printable(progress.waiting_for)}" if progress.waiting_for else ""
+    return line(*_state_counts(progress), resources_line(progress), waiting)
 
 
-def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    names = dict.fromkeys(name for config in configs for name in config)
-    if len(configs) == 1:
-        return list(names)
-    return [name for name in names if _do_differ([config.get(name) for config in configs])]
+def resources_line(progress: Progress) -> str:
+    """Return which resources are in use, out of how many."""
+    return GAP.join(_resources(progress))
 
 
-def _do_differ(values: Sequence[Any]) -> bool:
-    # Constants of a search space are the same object in all trials; comparing big ones by their text would be slow.
-    if all(value is values[0] for value in values):
-        return False
-    return len({repr(value) if isinstance(value, float) else show(value, _COMPARED) for value in values}) > 1
+def status_line(progress: Progress) -> Line:
+    """Return everything that counts in one line, for log files."""
+    best = f"best {show(progress.best_value)} ({progress.best.trial_id})" if progress.best else ""
+    left = "" if progress.remaining_s is None else f"{duration(progress.remaining_s)} left"
+    return line(
+        f"[{duration(progress.elapsed_s)}]", printable(progress.name), _num_trials(progress), counts_line(progress), best, left
+    )  # fmt: skip
 
 
-def _params_of(trial: Trial, among: Sequence[Trial]) -> list[str]:
-    params = trial.evaluated_params
-    names = _differing([other.evaluated_params for other in among])
-    return [f"{show(name)}={show(params[name])}" for name in names if name in params]
+def ending_line(trial: Trial, metric: str | None) -> Line:
+    """Return how a trial ended, in one line."""
+    value = flatten(trial.last_result).get(metric) if metric else None
+    shown = f"{printable(metric)} {show(value)}" if metric and value is not None else ""
+    return line(trial.trial_id, state(trial), f"iter {trial.iteration}", shown, training_time(trial))
 
 
-def _best_configuration(progress: Progress) -> Iterator[str]:
+def failure_line(trial: Trial, *, will_retry: bool) -> Line:
+    """Return what went wrong in a trial's latest attempt and where more is written about it."""
+    what = shorten(printable(str(trial.failures[-1])), 200) if trial.failures else "no reason known"
+    then = "trying again" if will_retry else "giving up"
+    return line(f"{trial.trial_id} failed in attempt {trial.attempt}, {then}: {what}", log_path(trial), is_whole=True)
+
+
+def _bar(fraction: float, num_cells: int) -> Line:
+    done = round(fraction * num_cells)
+    return Line((Piece("━" * done, Tone.GOOD), Piece("─" * (num_cells - done), Tone.FAINT)))
+
+
+def _failures(shown: Sequence[Trial], num_all: int, scene: Scene, width: int) -> View:
+    if not shown:
+        return []
+    num_more = num_all - len(shown)
+    more = [line(Piece(f"and {num_more} more failed trials", Tone.FAINT))] if num_more else []
+    return [failure_table(shown, scene.experiment_path, width), *more]
+
+
+def _place(scene: Scene) -> Line:
+    return line(Piece(f"in {_path(scene.experiment_path)}", Tone.FAINT)) if scene.experiment_path else line()
+
+
+def _path(path: Path | None) -> str:
+    return printable(str(path))
+
+
+def _best_configuration(progress: Progress) -> Iterator[Line]:
     if progress.best is None:
         return
     metric = printable(progress.metric or "")
-    iteration = (progress.best_result or {}).get("training_iteration", progress.best.iteration)
-    yield f"best {metric} {show(progress.best_value)} ({progress.mode}), {progress.best.trial_id}, iteration {iteration}"
+    found = Piece(f"best {metric} {show(progress.best_value)}", Tone.STRONG)
+    where = [part for part in (f"({progress.mode})", progress.best.trial_id, _best_iteration(progress, "iteration")) if part]
+    yield Line((found, Piece(f" {', '.join(where)}")), is_whole=True)
     params = {show(name, 40): show(value, 200) for name, value in progress.best.evaluated_params.items()}
     size = max(map(len, params), default=0)
-    yield from (f"{_GAP}{name:{size}}{_GAP}{value}" for name, value in params.items())
+    yield from (Line((Piece(f"{GAP}{name:{size}}{GAP}{value}"),), is_whole=True) for name, value in params.items())
 
 
-def _errors(failed: Sequence[Trial]) -> Iterator[str]:
-    for trial in failed[:_MAX_ERRORS]:
-        what = shorten(printable(str(trial.failures[-1])), 100) if trial.failures else "failed"
-        yield _join([trial.trial_id, what, _error_path(trial)])
-    if len(failed) > _MAX_ERRORS:
-        yield f"and {len(failed) - _MAX_ERRORS} more failed trials"
+def _best_iteration(progress: Progress, word: str = "iter") -> str:
+    """Return when the best result was reported, empty where only its metric is known."""
+    iteration = (progress.best_result or {}).get(TRAINING_ITERATION)
+    if iteration is None:
+        return ""
+    return f"{word} {iteration}/{progress.full_iteration}" if progress.full_iteration else f"{word} {iteration}"
 
 
-def _error_path(trial: Trial) -> str:
-    return printable(str(Path(trial.local_path) / ERROR)) if trial.local_path else ""
-
-
-def _best_of(trial: Trial, progress: Progress) -> float | None:
-    summary = trial.summary.get(progress.metric or "")
-    return summary.by_scope("all", progress.mode or "min") if summary else None
-
-
-def _state(trial: Trial) -> str:
-    return str(trial.ending) if trial.ending else trial.status.lower()
-
-
-def _time(trial: Trial) -> str:
-    return duration(float(trial.last_result.get(TIME_TOTAL_S) or 0))
+def _params_of(progress: Progress, trial: Trial) -> list[str]:
+    params = trial.evaluated_params
+    names = differing(unique([*progress.running, *progress.leaders, trial]))
+    return [f"{show(name)}={show(params[name])}" for name in names if name in params]
 
 
 def _num_trials(progress: Progress) -> str:
@@ -252,7 +200,7 @@ def _num_trials(progress: Progress) -> str:
     return f"{progress.num_finished}{total} trials"
 
 
-def _state_counts(progress: Progress) -> list[str]:
+def _state_counts(progress: Progress) -> list[Piece]:
     count = progress.num_trials_by_status
     states = {
         "running": count.get(Status.RUNNING, 0),
@@ -263,7 +211,7 @@ def _state_counts(progress: Progress) -> list[str]:
         "interrupted": progress.num_interrupted,
         "failed": count.get(Status.ERROR, 0),
     }
-    return [f"{state} {number}" for state, number in states.items() if number]
+    return [Piece(f"{name} {num}", Tone.BAD if name == "failed" else Tone.PLAIN) for name, num in states.items() if num]
 
 
 def _resources(progress: Progress) -> Iterator[str]:
@@ -271,17 +219,3 @@ def _resources(progress: Progress) -> Iterator[str]:
         if amount:
             shown = name.upper() if name in ("cpu", "gpu") else printable(name)
             yield f"{shown} {progress.used.get(name, 0):g}/{amount:g}"
-
-
-def _unique(trials: Iterable[Trial]) -> list[Trial]:
-    return list(dict.fromkeys(trials))
-
-
-def _join(parts: Iterable[str]) -> str:
-    return _GAP.join(part for part in parts if part)
-
-
-def _fit(lines: Iterable[str], width: int) -> list[str]:
-    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  (only where something is shown)
-
-    return [line if cell_len(line) <= width else set_cell_size(line, width - 1) + "…" for line in lines if line]

@@ -9,6 +9,7 @@
       journal/torn-<segment>-<byte> what a recovery has cut off
       snapshot/<last sequence>.json the newest two
       objects/<sha256>.npy         large constants of configurations
+      requests/                    what others ask of the driver, while it lives
       pbt_global.txt  pbt_policy_<trial_id>.txt   who took over from whom
       <trial_id>/
         params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
@@ -29,6 +30,7 @@ DECLARATION = "experiment.json"
 JOURNAL = "journal"
 SNAPSHOT = "snapshot"
 OBJECTS = "objects"
+REQUESTS = "requests"
 PARAMS = "params.json"
 RESULTS = "result.json"
 PROGRESS = "progress.csv"

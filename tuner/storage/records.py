@@ -23,11 +23,15 @@ from tuner.core.events import (
     DriverRestarted,
     Event,
     Outcome,
+    PauseRequested,
     ResultReported,
+    ResumeRequested,
     ResumeType,
     SearchEnded,
     StopRequested,
     SuggestionPostponed,
+    TrialForked,
+    TrialStopRequested,
     TrialSuggested,
     TurnEnded,
     WorkerExited,
@@ -123,6 +127,15 @@ def _fields(event: Event) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case fo
             return {"k": "checkpoint_lost", "id": trial_id, "index": index, "why": why}
         case StopRequested(rule, is_urgent):
             return {"k": "stop_requested", "rule": rule, "is_urgent": is_urgent}
+        case TrialStopRequested(trial_id):
+            return {"k": "trial_stop_requested", "id": trial_id}
+        case PauseRequested(trial_id):
+            return {"k": "pause_requested", "id": trial_id}
+        case ResumeRequested(trial_id):
+            return {"k": "resume_requested", "id": trial_id}
+        case TrialForked(trial_id, donor_id, changes, resources, checkpoint):
+            fork = {"donor": donor_id, "changes": dict(changes), "resources": dict(resources), "checkpoint": checkpoint}
+            return {"k": "forked", "id": trial_id, **fork}
         case DriverRestarted(settings, unfinished, errored, finished):
             resume = {"unfinished": unfinished.value, "errored": errored.value, "finished": finished.value}
             return {"k": "restarted", "settings": settings.as_fields(), **resume}
@@ -255,6 +268,10 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "save_failed": _checkpoint_failed,
     "checkpoint_lost": lambda body: CheckpointLost(body["id"], body["index"], body["why"]),
     "stop_requested": lambda body: StopRequested(body["rule"], body["is_urgent"]),
+    "trial_stop_requested": lambda body: TrialStopRequested(body["id"]),
+    "pause_requested": lambda body: PauseRequested(body["id"]),
+    "resume_requested": lambda body: ResumeRequested(body["id"]),
+    "forked": lambda body: TrialForked(body["id"], body["donor"], body["changes"], body["resources"], body["checkpoint"]),
     "restarted": lambda body: DriverRestarted(
         ExperimentSettings.from_fields(body["settings"]),
         ResumeType(body["unfinished"]),

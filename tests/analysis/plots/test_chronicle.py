@@ -8,7 +8,7 @@ from schedulers.decisions import Exploit, Pause, Reason, Resume, Save, Stop
 from tests.core.conversation import BOOM
 from tuner.analysis.plots.chronicle import Attempt, Chronicle, Improvement
 from tuner.core.counsel import Advice
-from tuner.core.events import Outcome, ResultReported, TurnEnded, WorkerExited, WorkerStarted
+from tuner.core.events import Outcome, PauseRequested, ResultReported, TrialStopRequested, TurnEnded, WorkerExited, WorkerStarted
 from tuner.storage.records import encode, mark
 
 RUNG = Reason("asha.rung", {"rung": 3, "value": 0.5, "cutoff": "nan"})
@@ -46,6 +46,11 @@ def test_attempts_have_their_times_and_what_had_been_decided_last():
 def test_an_end_outweighs_what_is_decided_beside_it():
     records = told(started("a"), result("a", 9, 0.1, Stop("a", RUNG, is_complete=True), Pause("a", RUNG)), exited("a", Outcome.STOPPED))
     assert Chronicle(records, {"a"}).attempts == [Attempt("a", 1, 0.0, 2.0, "stopped", "stop", is_complete=True)]
+
+
+@pytest.mark.parametrize(("wish", "verdict"), [(PauseRequested("a"), "pause"), (TrialStopRequested("a"), "stop")])
+def test_what_the_user_wants_is_told_as_well(wish, verdict):
+    assert Chronicle(told(started("a"), (wish, ()), exited("a", Outcome.STOPPED)), {"a"}).attempts[0].verdict == verdict
 
 
 def test_an_attempt_without_an_end_lasts_until_the_last_record_or_the_next_driver():

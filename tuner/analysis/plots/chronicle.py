@@ -155,6 +155,8 @@ class Chronicle:
                 self._close(trial_id, self.end_s, "stopped")
                 self._started[trial_id] = record["a"], self.end_s
                 self._verdicts.pop(trial_id, None)
+            case "pause_requested" | "trial_stop_requested":  # by the user
+                self._verdicts[trial_id] = "pause" if record["k"] == "pause_requested" else "stop", False
             case "exited":
                 self._close(trial_id, self.end_s, record["outcome"])
             case _:

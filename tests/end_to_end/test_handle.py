@@ -1,0 +1,200 @@
+"""An experiment in the background, taken in hand from this process and from another one."""
+
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import tuner as tune
+from tuner.core.trial import Ending, Status
+
+
+class Walker(tune.Trainable):
+    """Takes a step each time, until it is told to stop."""
+
+    def setup(self, config):
+        self.at = 0
+
+    def step(self):
+        self.at += self.config["by"]
+        time.sleep(0.002)
+        return {"at": self.at}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {"at": self.at}
+
+    def load_checkpoint(self, checkpoint):
+        self.at = checkpoint["at"]
+
+
+def endless(config):
+    while True:
+        tune.report({"loss": 1.0})
+        time.sleep(0.002)
+
+
+def status_of(handle, trial_id):
+    return next((str(result.status) for result in handle.results() if result.trial_id == trial_id), None)
+
+
+def wait_until(is_so):
+    until_s = time.monotonic() + 60.0
+    while not is_so():
+        assert time.monotonic() < until_s, "it never came about"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def start(build):
+    """Start an experiment in the background; it is ended with the test."""
+    handles = []
+
+    def begin(trainable, space=None, **options):
+        handle = build(trainable, space, **options).start()
+        handles.append(handle)
+        return handle
+
+    yield begin
+    for handle in handles:
+        if handle.is_running:
+            handle.stop(urgent=True)
+            handle.wait()
+
+
+def test_a_stopped_experiment_can_be_restored(start, tmp_path):
+    handle = start(Walker, {"by": 1}, tune={"num_samples": 2}, stop={"at": 10_000})
+    wait_until(lambda: len(handle.results()) == 2 and all(result.metrics.get("at") for result in handle.results()))
+    assert handle.is_running
+    handle.stop()
+    grid = handle.wait()
+    assert [result.ending for result in grid] == [Ending.INTERRUPTED] * 2
+    assert not handle.is_running
+    reached = [result.metrics["at"] for result in grid]
+    again = tune.Tuner.restore(tmp_path / "experiment", Walker, stop={"at": max(reached) + 5}, verbose=0).fit()
+    assert [result.metrics["at"] for result in again] == [max(reached) + 5] * 2
+
+
+def test_a_trial_is_paused_resumed_forked_and_stopped(start):
+    handle = start(Walker, {"by": 1}, stop={"at": 5_000})
+    wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
+    handle.pause_trial("t00000")
+    wait_until(lambda: status_of(handle, "t00000") == "PAUSED")
+    assert handle.progress().waiting_for == "t00000 to be resumed"
+    assert handle.fork_trial("t00000", {"by": 0}) == "f00000"
+    wait_until(lambda: status_of(handle, "f00000") == "RUNNING")
+    handle.resume_trial("t00000")
+    handle.stop_trial("f00000")
+    first, second = handle.wait()
+    assert first.metrics["at"] == 5_000
+    assert first.metrics_dataframe["training_iteration"].tolist() == list(range(1, 5_001))
+    assert (second.status, second.ending, second.config) == (Status.TERMINATED, Ending.STOPPED_EARLY, {"by": 0})
+
+
+def test_what_was_done_by_hand_is_known_to_a_restored_experiment(start, tmp_path):
+    handle = start(Walker, {"by": 1}, stop={"at": 100_000})
+    wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
+    fork = handle.fork_trial("t00000", {"by": 0})
+    wait_until(lambda: status_of(handle, fork) == "RUNNING")
+    handle.pause_trial("t00000")
+    wait_until(lambda: status_of(handle, "t00000") == "PAUSED")
+    handle.stop()
+    before = handle.wait()
+    again = tune.Tuner.restore(tmp_path / "experiment", Walker, verbose=0, stop={"training_iteration": 1})
+    assert [(result.trial_id, result.status, result.ending, result.config) for result in again.get_results()] == [
+        (result.trial_id, result.status, result.ending, result.config) for result in before
+    ]
+    ended = again.fit()
+    assert [str(result.status) for result in ended] == ["TERMINATED"] * 2
+
+
+def test_what_cannot_be_done_is_said(start):
+    handle = start(endless, {"x": {"lr": 0.1}})
+    wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
+    with pytest.raises(tune.TunerError, match="there is no trial 'nobody'"):
+        handle.stop_trial("nobody")
+    with pytest.raises(tune.TunerError, match="has no checkpoint to go on from"):
+        handle.fork_trial("t00000", {"x": {"lr": 0.2}})
+    with pytest.raises(TypeError, match="config\\['x/lr'\\] must be a plain value"):
+        handle.fork_trial("t00000", {"x": {"lr": object()}})
+    with pytest.raises(TimeoutError, match="it runs on"):
+        handle.wait(timeout_s=0.0)
+
+
+def test_what_fit_would_refuse_start_refuses(build, tmp_path):
+    build(endless, {"x": 1}).start().stop(urgent=True)
+    with pytest.raises(tune.errors.ExperimentExists):
+        build(endless, {"x": 1}).start()
+
+
+def test_a_tuner_runs_once(start, build):
+    tuner = build(lambda config: tune.report({"loss": 1}), {"x": 1})
+    tuner.start().wait()
+    with pytest.raises(RuntimeError, match="has been called before"):
+        tuner.fit()
+    assert len(tuner.get_results()) == 1
+
+
+def test_what_ends_the_experiment_is_raised_to_whoever_waits(build):
+    def fails(config):
+        raise ValueError("boom")
+
+    handle = build(fails, {"x": 1}, failure={"fail_fast": "raise"}).start()
+    with pytest.raises(tune.errors.TrialFailed, match="boom"):
+        handle.wait()
+
+
+def test_ctrl_c_in_a_wait_stops_the_experiment_and_waits_on(start, monkeypatch):
+    handle = start(Walker, {"by": 1}, stop={"at": 10**9})
+    wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
+    join, pressed = handle._session.join, []
+
+    def pressing(timeout_s):
+        if not pressed:
+            pressed.append(True)
+            raise KeyboardInterrupt
+        return join(timeout_s)
+
+    monkeypatch.setattr(handle._session, "join", pressing)
+    (result,) = handle.wait()
+    assert result.ending is Ending.INTERRUPTED
+
+
+def test_another_process_steers_through_the_directory(start):
+    handle = start(Walker, {"by": 1}, stop={"at": 100_000})
+    wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
+    script = f"""
+        import tuner as tune
+        handle = tune.attach({handle.path!r})
+        assert handle.is_running
+        handle.pause_trial("t00000")
+        try:
+            handle.pause_trial("t00000")
+        except tune.TunerError as refusal:
+            print(refusal)
+        print(handle.fork_trial("t00000", {{"by": 3}}))
+        handle.stop()
+        print([str(result.ending) for result in handle.wait()])
+    """
+    told = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True).stdout
+    refusal, fork, endings = told.splitlines()
+    assert "paused by hand already" in refusal
+    assert fork == "f00000"
+    assert endings == "['interrupted', 'interrupted']"
+    handle.wait()
+
+
+def test_an_experiment_that_has_ended_is_only_looked_at(fit):
+    path = fit(lambda config: tune.report({"loss": 1}), {"x": 1}).experiment_path
+    handle = tune.attach(path)
+    assert not handle.is_running
+    assert handle.dataframe()["loss"].tolist() == [1]
+    assert len(handle.wait()) == 1
+    with pytest.raises(tune.errors.NotRunning):
+        handle.stop()
+
+
+def test_where_no_experiment_is_nothing_is_taken_in_hand(tmp_path):
+    with pytest.raises(tune.errors.StorageError, match="holds no experiment"):
+        tune.attach(tmp_path)

@@ -1,0 +1,132 @@
+"""Progress of whole experiments: what a reporter gets to see, and what a notebook's kernel sends."""
+
+import io
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = """
+import sys
+sys.path.insert(0, {root!r})
+import tuner as tune
+
+def train(config):
+    for step in range(1, 4):
+        tune.report({{"loss": config["x"] / step}})
+
+config = tune.TuneConfig(metric="loss", mode="min")
+run = tune.RunConfig(name="verbose_{verbose}", storage_path={storage!r}, verbose={verbose}, progress_reporter={reporter})
+grid = tune.Tuner(train, param_space={{"x": tune.grid_search([1.0, 2.0])}}, tune_config=config, run_config=run).fit()
+"""
+
+
+def train(config):
+    for step in range(1, 4):
+        tune.report({"loss": config["x"] / step})
+    if config["x"] == 2.0:
+        raise ValueError("exploded")
+
+
+class Watching(tune.ProgressReporter):
+    def __init__(self):
+        self.seen, self.began = [], None
+
+    def setup(self, start_time=None, total_samples=None, metric=None, mode=None, **kwargs):
+        self.began = (total_samples, metric, mode)
+
+    def should_report(self, trials, done=False):
+        return done
+
+    def report(self, trials, done, *sys_info):
+        self.seen.append(([(trial.trial_id, trial.status == tune.Trial.ERROR, trial.iteration) for trial in trials], done, *sys_info))
+
+
+SPACE = {"x": tune.grid_search([1.0, 2.0])}
+GOAL = {"metric": "loss", "mode": "min"}
+
+
+def test_a_reporter_of_the_users_sees_the_experiment(fit, capfd):
+    reporter = Watching()
+    fit(train, SPACE, tune=GOAL, verbose=1, progress_reporter=reporter, resources={"cpu": 1})
+    assert reporter.began == (2, "loss", "min")
+    assert reporter.seen == [([("t00000", False, 3), ("t00001", True, 3)], True, "done 1  failed 1  CPU 0/1", "CPU 0/1")]
+    out, err = capfd.readouterr()
+    assert len(out.splitlines()) == 1
+    assert re.match(r"t00001 failed in attempt 1, giving up: ValueError: exploded  /.*/t00001/error.txt\n", out)
+    assert err == ""
+
+
+def test_columns_of_the_users_choice_are_in_the_summary(fit, capsys):
+    reporter = tune.CLIReporter(metric_columns={"training_iteration": "epoch"}, parameter_columns=["x"])
+    fit(train, SPACE, tune=GOAL, verbose=1, progress_reporter=reporter)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["trial", "state", "loss", "best", "epoch", "x", "time"] in lines
+    assert ["t00000", "completed", "0.3333", "0.3333", "3", "1", "0s"] in lines
+
+
+def test_verbose_0_is_silent_whoever_reports(fit, capfd):
+    reporter = Watching()
+    fit(train, SPACE, tune=GOAL, verbose=0, progress_reporter=reporter)
+    assert (reporter.seen, reporter.began) == ([], None)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_terminal_sees_a_curve_and_the_iterations_that_are_left(fit, monkeypatch):
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    fit(train, SPACE, tune=GOAL, verbose=1, stop={"training_iteration": 3}, executor="inline")
+    summary = terminal.getvalue()[terminal.getvalue().rindex("best loss") :]
+    assert "iteration 3/3" in summary
+    assert re.search(r"t00000  completed   3/3  0.3333  0.3333  █▃▁", summary)
+
+
+@pytest.fixture
+def run_cell(tmp_path):
+    """Return a function that runs a cell in a real kernel and returns the messages that a notebook gets from it."""
+    pytest.importorskip("ipykernel")
+    manager = pytest.importorskip("jupyter_client").KernelManager(kernel_name="python3", transport="ipc", ip=str(tmp_path / "kernel"))
+    manager.start_kernel(env=os.environ | {"HOME": str(tmp_path)})
+    client = manager.client()
+    client.start_channels()
+
+    def run(**values):
+        client.wait_for_ready(timeout=60)
+        code = SCRIPT.format(root=str(ROOT), storage=str(tmp_path), **values)
+        request = client.execute(code)
+        messages = []
+        while not messages or messages[-1][0] != "status":
+            message = client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("msg_id") == request and message["content"].get("execution_state") != "busy":
+                messages.append((message["msg_type"], message["content"]))
+        return [message for message in messages if message[0] not in ("status", "execute_input")]
+
+    yield run
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+    manager.cleanup_resources()
+
+
+def test_a_notebook_gets_one_output_that_is_replaced_and_none_at_verbose_0(run_cell):
+    first, *others = run_cell(verbose=1, reporter=None)
+    assert first[0] == "display_data"
+    assert {kind for kind, _ in others} == {"update_display_data"}
+    display_id = first[1]["transient"]["display_id"]
+    assert {content["transient"]["display_id"] for _, content in others} == {display_id}
+    final = others[-1][1]["data"]
+    assert "best loss 0.3333" in final["text/plain"]
+    assert final["text/html"].startswith("<div")
+    assert "t00001" in final["text/html"]
+    assert run_cell(verbose=0, reporter="tune.JupyterNotebookReporter()") == []

@@ -1,0 +1,52 @@
+"""Trials and progress as displays see them."""
+
+from tuner.core.progress import Progress
+from tuner.core.trial import Ending, Failure, Status, Trial
+
+
+def trial_at(number, status=Status.RUNNING, ending=None, loss=None, **config):
+    """Return a trial that has reported once; the higher its number, the better it is."""
+    trial = Trial(f"t{number:05d}", {"lr": 0.001 * (number + 1), "act": "relu", "data": "x", **config}, {"cpu": 1.0})
+    trial.local_path = f"/results/cifar/{trial.trial_id}"
+    trial.attempt, trial.status, trial.ending = 1, status, ending
+    loss = 0.5 - number / 100 if loss is None else loss
+    trial.last_result = {"val": {"loss": loss}, "acc": 0.5, "training_iteration": number + 1, "time_total_s": 101.0}
+    trial.summarise({"val/loss": loss - 0.1, "acc": 0.5 + number / 100, "training_iteration": number + 1})
+    return trial
+
+
+def failed_trial(number, *, is_over=True, message="exploded"):
+    """Return a trial whose latest attempt has failed."""
+    trial = trial_at(number, *((Status.ERROR, Ending.FAILED) if is_over else (Status.PENDING,)))
+    trial.failures = [Failure("ValueError", message, "Traceback")]
+    return trial
+
+
+def some_trials():
+    """Return three trials that run, six that were stopped, and one that failed."""
+    running = [trial_at(number) for number in range(3)]
+    stopped = [trial_at(number, Status.TERMINATED, Ending.STOPPED_EARLY) for number in range(3, 9)]
+    return [*running, *stopped, failed_trial(9)]
+
+
+def progress_of(trials):
+    """Return how far an experiment with `some_trials` is."""
+    return Progress(
+        name="cifar",
+        metric="val/loss",
+        mode="min",
+        num_trials_by_status={Status.RUNNING: 3, Status.TERMINATED: 6, Status.ERROR: 1, Status.PAUSED: 2},
+        num_stopped_early=4,
+        num_total=20,
+        num_finished=7,
+        elapsed_s=700.0,
+        used={"cpu": 3.0, "gpu": 0.0},
+        capacity={"cpu": 8.0, "gpu": 0.0},
+        best=trials[8],
+        best_value=0.42,
+        best_result=trials[8].last_result,
+        running=trials[:3],
+        leaders=trials[8:2:-1],
+        waiting_for="a free GPU",
+        num_errors=1,
+    )

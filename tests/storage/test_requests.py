@@ -1,0 +1,145 @@
+"""Notes between processes: each is obeyed once, by the driver that it was meant for, and answered."""
+
+import json
+import threading
+from dataclasses import asdict
+
+import pytest
+
+from tuner.errors import NotRunning, StorageError
+from tuner.storage import requests
+from tuner.storage.lock import ExperimentLock
+from tuner.storage.requests import Answer, Mailbox, Verb, Wish, post
+
+PAUSE = Wish(Verb.PAUSE, "t00001")
+YES = Answer(is_granted=True, text="t00001 is paused", trial_id="t00001")
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """A directory that this process drives."""
+    with ExperimentLock(tmp_path):
+        yield tmp_path
+
+
+class Clock:
+    """Stands still unless it is told to go on."""
+
+    now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def answering(experiment):
+    """Answer what is asked, from another thread, and keep what it was."""
+    asked, is_over = [], threading.Event()
+    mailbox = Mailbox(experiment, clock=iter(range(10**9)).__next__)
+
+    def work():
+        while not is_over.wait(0.001):
+            for wish, answer in mailbox.take():
+                asked.append(wish)
+                answer(YES)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield asked
+    is_over.set()
+    thread.join()
+    mailbox.close()
+
+
+def write(experiment, text, name="1-1-1.json"):
+    directory = experiment / "requests"
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_text(text)
+
+
+def addressed(experiment, wish):
+    return json.dumps({"to": requests._name_of(requests.read_owner(experiment)), **asdict(wish)})
+
+
+def test_a_wish_reaches_the_driver_and_the_answer_comes_back(experiment, answering):
+    wish = Wish(Verb.FORK, "t00001", {"net/lr": 0.1, "sizes": [1, 2], "rate": float("inf")}, checkpoint=3)
+    assert post(experiment, wish) == YES
+    assert answering == [wish]
+    assert not list((experiment / "requests").iterdir())
+
+
+def test_nothing_is_written_where_nobody_drives(tmp_path):
+    with pytest.raises(NotRunning, match=r"nobody drives .* Tuner\.restore goes on with it"):
+        post(tmp_path, PAUSE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_driver_that_does_not_answer_is_named_and_the_note_taken_back(experiment):
+    with pytest.raises(StorageError, match=r"process \d+ .* has not answered within 0 s"):
+        post(experiment, PAUSE, timeout_s=0.0)
+    assert not list((experiment / "requests").iterdir())
+
+
+def test_whoever_asks_a_driver_that_ends_is_told(tmp_path, monkeypatch):
+    lock = ExperimentLock(tmp_path)
+    lock.acquire()
+    monkeypatch.setattr(requests.time, "sleep", lambda _: lock.release())
+    with pytest.raises(NotRunning, match="has ended before it answered"):
+        post(tmp_path, PAUSE)
+
+
+def test_a_note_for_an_earlier_driver_is_not_obeyed(experiment):
+    write(experiment, addressed(experiment, PAUSE).replace('"to": "', '"to": "1'))
+    assert Mailbox(experiment).take() == []
+    assert not list((experiment / "requests").iterdir())
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"to": "x"}', '{"to": "x", "verb": "dance"}', '{"to": "x", "verb": "pause", "trial_id": 3}'])
+def test_a_note_that_cannot_be_understood_is_answered_so(experiment, text):
+    write(experiment, text)
+    assert Mailbox(experiment).take() == []
+    answer = json.loads((experiment / "requests" / "1-1-1.answer").read_text())
+    assert not answer["is_granted"]
+    assert "cannot be understood" in answer["text"]
+
+
+def test_what_is_still_being_written_is_left_alone(experiment):
+    write(experiment, addressed(experiment, PAUSE), ".tmp-1-1-1.json-abc")
+    assert Mailbox(experiment).take() == []
+    assert list((experiment / "requests").iterdir())
+
+
+def test_the_disk_is_not_asked_in_every_turn(experiment):
+    clock = Clock()
+    mailbox = Mailbox(experiment, clock)
+    assert mailbox.take() == []
+    write(experiment, addressed(experiment, PAUSE))
+    assert mailbox.take() == []
+    clock.now_s = 1.0
+    ((wish, _),) = mailbox.take()
+    assert wish == PAUSE
+
+
+def test_notes_are_taken_in_the_order_in_which_they_were_written(experiment):
+    for number in (3, 1, 2):
+        write(experiment, addressed(experiment, Wish(Verb.PAUSE, f"t{number}")), f"100{number}-1-1.json")
+    assert [wish.trial_id for wish, _ in Mailbox(experiment).take()] == ["t1", "t2", "t3"]
+
+
+def test_who_comes_too_late_hears_that_it_is_over(experiment):
+    mailbox = Mailbox(experiment)
+    write(experiment, addressed(experiment, PAUSE))
+    mailbox.close()
+    assert "has come to its end" in (experiment / "requests" / "1-1-1.answer").read_text()
+
+
+def test_an_empty_folder_is_not_left_behind(experiment):
+    (experiment / "requests").mkdir()
+    Mailbox(experiment).close()
+    assert not (experiment / "requests").exists()
+
+
+def test_a_link_in_the_place_of_the_folder_is_refused(experiment, tmp_path_factory):
+    (experiment / "requests").symlink_to(tmp_path_factory.mktemp("elsewhere"))
+    with pytest.raises(StorageError, match="is a link"):
+        post(experiment, PAUSE)
