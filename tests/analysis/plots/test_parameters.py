@@ -32,7 +32,13 @@ def test_numbers_lie_on_the_scale_on_which_they_are_even(source):
     lr = the_axis(source([{"lr": 10.0**-power} for power in range(1, 6)]))
     assert (lr.name, lr.scale, lr.low, lr.high, lr.place(1e-3)) == ("lr", "log", 1e-5, 0.1, pytest.approx(0.5))
     depth = the_axis(source([{"model": {"depth": depth}} for depth in (2, 4, 6)]))
-    assert (depth.name, depth.scale, depth.place(3), depth.marks) == ("model/depth", "linear", 0.25, [2.0, 4.0, 6.0])
+    assert (depth.name, depth.scale, depth.place(3)) == ("model/depth", "linear", 0.25)
+
+
+def test_few_numbers_that_come_again_are_marked(source):
+    assert the_axis(source([{"size": size} for size in (16, 32, 64, 16, 32)])).marks == [16.0, 32.0, 64.0]
+    assert the_axis(source([{"size": size} for size in (16, 32, 64)])).marks == ()
+    assert the_axis(source([{"size": size % 9} for size in range(40)])).marks == ()
 
 
 def test_texts_lists_truth_values_and_objects_are_categories(source):

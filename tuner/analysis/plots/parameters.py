@@ -37,7 +37,7 @@ class Axis:
         low: The smallest number; 0 for categories.
         high: The largest number; the place of the last one for categories.
         categories: The categories in their order, as text; empty for numbers.
-        marks: The numbers themselves where there are no more than eight of them; else empty.
+        marks: The numbers themselves where there are no more than eight, which come again and again; else empty.
     """
 
     name: str
@@ -115,7 +115,8 @@ def _axis(name: str, values: Sequence[Any]) -> Axis:
     if len(numbers) == len(values):
         marks = sorted(set(numbers))
         scale: Scale = "log" if is_logarithmic(marks) else "linear"
-        return Axis(name, scale, marks[0], marks[-1], marks=marks if len(marks) <= _MAX_MARKS else ())
+        is_few = len(marks) <= _MAX_MARKS and 2 * len(marks) <= len(numbers) + 1  # and not merely since there are few trials
+        return Axis(name, scale, marks[0], marks[-1], marks=marks if is_few else ())
     counts = Counter(as_text(value) for value in values)
     common = [text for text, _ in counts.most_common(MAX_CATEGORIES)]
     shown = sorted(common if len(counts) <= MAX_CATEGORIES else common[:-1])
