@@ -20,8 +20,9 @@ from . import events as ev
 from .counsel import Advice, ending_for
 from .lifecycle import WorkerMove, can_move_worker, move_worker
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
+from .state import Report
 from .steering import SteeredLives
-from .trial import Ending, Intention, Report, Status, Trial, Verdict
+from .trial import Ending, Intention, Status, Trial, Verdict
 
 
 class Experiment(SteeredLives):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from schedulers.decisions import Reason
@@ -19,8 +20,23 @@ from .roster import Roster
 from .search_desk import SearchDesk
 from .settings import ExperimentSettings
 from .stoppers import Stopper
-from .trial import Ending, Intention, Report, Status, Trial, WorkerState
+from .trial import Ending, Intention, Status, Trial, WorkerState
 from .view import ExperimentWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A result whose worker waits for the answer.
+
+    Attributes:
+        trial: Whose.
+        result: The result, nested as reported, with ``config``; what the trial's last result is going to be.
+        flat: The same flattened, without ``config``.
+    """
+
+    trial: Trial
+    result: dict[str, Any]
+    flat: Mapping[str, Any]
 
 
 class ExperimentState:

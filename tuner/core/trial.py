@@ -387,18 +387,3 @@ def _weight(intention: Intention) -> int:
             return 3
         case _:
             return 1 if intention.reason.rule == BY_HAND else 2
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A result whose worker waits for the answer.
-
-    Attributes:
-        trial: Whose.
-        result: The result, nested as reported, with ``config``; what the trial's last result is going to be.
-        flat: The same flattened, without ``config``.
-    """
-
-    trial: Trial
-    result: dict[str, Any]
-    flat: Mapping[str, Any]
