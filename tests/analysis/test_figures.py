@@ -150,6 +150,13 @@ def test_rungs_tell_how_many_came_and_went_on(experiment):
     assert counts[1] == f"{num_on[0]} → {num_on[1]}"
 
 
+def test_of_many_schedules_the_best_one_is_always_drawn(experiment, monkeypatch):
+    monkeypatch.setattr("tuner.analysis.figures.decisions.MAX_MEMBERS", 1)
+    others, best = experiment("pbt").plot.schedules().data[:2]
+    assert sum(x is None for x in others.x) == 1
+    assert (best.name, sum(x is None for x in best.x)) == ("best trial", 1)
+
+
 def test_many_runs_are_lines_and_few_are_bars(experiment, monkeypatch):
     assert {trace.type for trace in experiment("asha").plot.slots().data} == {"bar"}
     monkeypatch.setattr("tuner.analysis.figures.search._MAX_BARS", 3)

@@ -186,7 +186,7 @@ def test_what_is_left_out_is_said(make, tmp_path, page_of):
         rows[trials[-1].trial_id] = [{"loss": float(n) + step / 300, "training_iteration": step} for step in range(300 if n == 0 else 1)]
     page = page_of(ResultGrid(trials, str(tmp_path), MemoryRows(rows), "loss", "min"))
     assert "Drawn are 200 of 210 trials: the best 100, and others spread evenly over the ranks." in page.text
-    assert "1 curves have more than 200 points" in page.text
+    assert "curves with more than 200 points (1 here)" in page.text
     curves = next(figure for figure in page.data("figures") if figure["place"] == "chart-curves")
     assert sum(value is None for trace in curves["data"] for value in trace["x"]) == 200
 

@@ -221,11 +221,13 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
     """Return a chart for each hyperparameter that changed: its value over the iterations, along the ancestry of each trial.
 
     Args:
-        steps: The schedules; that of the best trial is drawn on top.
+        steps: The schedules; that of the best trial is drawn on top. Of the others the first 60 are drawn.
     """
     require_plotly()
     from plotly.subplots import make_subplots  # noqa: PLC0415  (an extra)
 
+    kept = set(list(dict.fromkeys(step.trial_id for step in steps if not step.is_best))[:MAX_MEMBERS])
+    steps = [step for step in steps if step.is_best or step.trial_id in kept]
     names = _changing(steps)
     num_columns = 2 if len(names) > 1 else 1
     num_rows = max(1, math.ceil(len(names) / num_columns))

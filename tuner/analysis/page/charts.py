@@ -82,7 +82,9 @@ def _curves(source: Source) -> Chart:
         half = MAX_TRIALS // 2
         notes.append(f"Drawn are {MAX_TRIALS} of {len(source.trials):,} trials: the best {half}, and others spread evenly over the ranks.")
     if num_long:
-        notes.append(f"{num_long} curves have more than {MAX_POINTS} points: first, last, extremes and others evenly between are drawn.")
+        notes.append(
+            f"Of curves with more than {MAX_POINTS} points ({num_long} here) first, last, extremes and others evenly between are drawn."
+        )
     return Chart("curves", "Learning curves", " ".join(notes), curves_figure(found, metric, mode, TRAINING_ITERATION))
 
 
@@ -170,6 +172,9 @@ def _schedules(source: Source) -> Iterator[Chart]:
     steps = schedules(source)
     if steps:
         note = "Each line follows a trial back to where its training began, over all trials that it descends from."
+        num_lines = len({step.trial_id for step in steps})
+        if num_lines > MAX_MEMBERS:
+            note += f" Drawn are the best one of {num_lines:,} trials and the first {MAX_MEMBERS} others."
         yield Chart("schedules", "Schedules of hyperparameters", note, schedules_figure(steps), min_width=520)
 
 
