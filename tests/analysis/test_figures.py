@@ -157,6 +157,14 @@ def test_of_many_schedules_the_best_one_is_always_drawn(experiment, monkeypatch)
     assert (best.name, sum(x is None for x in best.x)) == ("best trial", 1)
 
 
+def test_the_best_lineage_ends_where_it_was_left(experiment):
+    plot = experiment("pbt").plot
+    best = next(trace for trace in plot.lineage().data if trace.name == "led to the best trial")
+    steps = plot.data.schedules().query("is_best")
+    assert list(best.x[0::3]) == steps["first_iteration"].tolist()
+    assert list(best.x[1::3]) == steps["last_iteration"].tolist()
+
+
 def test_many_runs_are_lines_and_few_are_bars(experiment, monkeypatch):
     assert {trace.type for trace in experiment("asha").plot.slots().data} == {"bar"}
     monkeypatch.setattr("tuner.analysis.figures.search._MAX_BARS", 3)

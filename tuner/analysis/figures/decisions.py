@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -156,20 +156,26 @@ def _add_counts(figure: go.Figure, entries: Sequence[RungEntry], levels: Sequenc
         )
 
 
-def lineage_figure(stretches: Sequence[Stretch]) -> go.Figure:
+def lineage_figure(stretches: Sequence[Stretch], steps: Sequence[ScheduleStep]) -> go.Figure:
     """Return a line for each member of a population over its iterations, and where it went on from another one's checkpoint.
 
     Args:
         stretches: What was trained between exploits; of more than 60 members, those that the best one descends from are drawn, and then
             the first ones.
+        steps: The schedules of the same trials; that of the best one is drawn on top.
     """
     members = _members(stretches)
     rows = {trial_id: number for number, trial_id in enumerate(members)}
     shown = [stretch for stretch in stretches if stretch.trial_id in rows]
     figure = new_figure(max(280, 110 + 26 * len(rows)))
-    for is_best, name, color, width in ((False, "member", OTHER, 4), (True, "led to the best trial", BEST, 5)):
-        chosen = [stretch for stretch in shown if stretch.is_in_best is is_best]
-        _add_stretches(figure, chosen, rows, name=name, color=color, width=width)
+    best = [
+        (step.ancestor_id, step.first_iteration, step.last_iteration, step.config)
+        for step in steps
+        if step.is_best and step.ancestor_id in rows
+    ]
+    every = [(stretch.trial_id, stretch.first_iteration, stretch.last_iteration, stretch.config) for stretch in shown]
+    _add_stretches(figure, every, rows, name="member", line={"color": OTHER, "width": 4})
+    _add_stretches(figure, best, rows, name="led to the best trial", line={"color": BEST, "width": 5})
     for is_best, name, color in ((False, "took over a checkpoint", GOOD), (True, "on the way to the best trial", BEST)):
         _add_takeovers(
             figure, [stretch for stretch in shown if stretch.is_in_best is is_best and stretch.donor_id in rows], rows, name, color
@@ -188,17 +194,23 @@ def _members(stretches: Sequence[Stretch]) -> list[str]:
     return [trial_id for trial_id in every if trial_id in chosen]
 
 
-def _add_stretches(figure: go.Figure, stretches: Sequence[Stretch], rows: dict[str, int], *, name: str, color: str, width: int) -> None:
+def _add_stretches(
+    figure: go.Figure,
+    stretches: Sequence[tuple[str, int, int, Mapping[str, Any]]],
+    rows: dict[str, int],
+    *,
+    name: str,
+    line: dict[str, Any],
+) -> None:
+    """Add a line for each stretch: who trained, from which iteration, to which one, and with what."""
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
-    for stretch in stretches:
-        xs += [stretch.first_iteration, stretch.last_iteration, None]
-        ys += [rows[stretch.trial_id], rows[stretch.trial_id], None]
-        texts += [f"{label(stretch.trial_id)}<br>{config_text(stretch.config)}"] * 3
-    figure.add_scatter(
-        x=xs, y=ys, text=texts, mode="lines", name=name, line={"color": color, "width": width}, hovertemplate="%{text}<extra></extra>"
-    )
+    for trial_id, first, last, config in stretches:
+        xs += [first, last, None]
+        ys += [rows[trial_id], rows[trial_id], None]
+        texts += [f"{label(trial_id)}<br>{config_text(config)}"] * 3
+    figure.add_scatter(x=xs, y=ys, text=texts, mode="lines", name=name, line=line, hovertemplate="%{text}<extra></extra>")
 
 
 def _add_takeovers(figure: go.Figure, stretches: Sequence[Stretch], rows: dict[str, int], name: str, color: str) -> None:

@@ -143,7 +143,7 @@ class Plots:
 
     def lineage(self) -> go.Figure:
         """Draw who went on from whose checkpoint; empty where nobody did."""
-        return lineage_figure(lineage(self._source))
+        return lineage_figure(lineage(self._source), schedules(self._source))
 
     def schedules(self) -> go.Figure:
         """Draw each hyperparameter over the iterations, along the ancestry of each trial; empty where nobody has ancestors."""

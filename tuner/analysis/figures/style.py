@@ -150,7 +150,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
     Example:
         >>> log_ticks(0.002, 0.03), log_ticks(1e-5, 0.1)
-        ([0.002, 0.005, 0.01, 0.02, 0.05], [1e-05, 0.0001, 0.001, 0.01, 0.1])
+        ([0.001, 0.002, 0.005, 0.01, 0.02, 0.05], [1e-05, 0.0001, 0.001, 0.01, 0.1])
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 2 else (1,)  # noqa: PLR2004  (decades)

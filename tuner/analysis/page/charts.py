@@ -165,7 +165,8 @@ def _lineage(source: Source) -> Iterator[Chart]:
     if stretches:
         num_members = len({stretch.trial_id for stretch in stretches})
         more = f" Drawn are {MAX_MEMBERS} of {num_members:,} members." if num_members > MAX_MEMBERS else ""
-        yield Chart("lineage", "Lineage", f"Upright lines: a trial goes on from another one's checkpoint.{more}", lineage_figure(stretches))
+        note = f"Upright lines: a trial goes on from another one's checkpoint.{more}"
+        yield Chart("lineage", "Lineage", note, lineage_figure(stretches, schedules(source)))
 
 
 def _schedules(source: Source) -> Iterator[Chart]:
