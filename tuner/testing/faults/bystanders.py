@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from schedulers.decisions import Exploit
+from schedulers.decisions import Exploit, Reason
 from tuner.core.counsel import Advice
-from tuner.core.events import CheckpointRequested, DriverRestarted, Event, TurnEnded
+from tuner.core.events import CheckpointRequested, DriverRestarted, Event, TrialForked, TurnEnded
+from tuner.core.steering import FORK_RULE
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.journaling import JournalLog
 from tuner.loggers.callback import Callback
@@ -32,6 +33,10 @@ class WatchedLog:
         """See `EventLog.append`."""
         if isinstance(event, DriverRestarted):
             self._on_restart()
+        if isinstance(event, TrialForked):
+            why = Reason(FORK_RULE, {"checkpoint": event.checkpoint})
+            self._world.ledger.has_forks = True
+            self._world.ledger.note_exploit(Exploit(event.trial_id, event.donor_id, event.changes, why, event.checkpoint))
         for said in advice:
             if isinstance(said.decision, Exploit):
                 self._world.ledger.note_exploit(said.decision)

@@ -156,6 +156,8 @@ def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
     if not isinstance(inner, ASHAScheduler) or not world.ledger.told:
         return
     state, ledger = inner.state_dict(), world.ledger
+    if ledger.has_forks:
+        return  # a fork begins beyond levels that it never stood on
     if state["settings"]["time_attr"] != "training_iteration" or len(state["brackets"]) != 1:
         return
     [bracket] = state["brackets"]
@@ -347,7 +349,7 @@ def the_dead_rest(world: World, start: StartWorker) -> None:
 
 def all_samples_are_used(world: World, experiment: Experiment) -> None:
     """I20: there are as many trials as were asked for, unless time was up."""
-    num, wanted = len(experiment.trials), world.scenario.num_trials
+    num, wanted = len(experiment.trials) - experiment.roster.num_forked, world.scenario.num_trials
     is_cut_short = world.scenario.time_budget_s is not None
     require("I20", num == wanted or (is_cut_short and num < wanted), "there are %s trials, %s were asked for", num, wanted)
     is_over = all(trial.is_finished or (is_cut_short and trial.status is Status.PAUSED) for trial in experiment.trials)

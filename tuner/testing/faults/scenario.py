@@ -55,6 +55,7 @@ class Scenario:
         segment_bytes: Size from which on the journal begins another segment.
         num_strikes: How many misfortunes there may be in all.
         mean_gaps: After how many occasions of each kind something goes wrong on average.
+        wishes_every: After how many turns the user takes a trial in hand on average; 0 for never.
         without: Faults that are switched off.
     """
 
@@ -77,6 +78,7 @@ class Scenario:
     segment_bytes: int
     num_strikes: int
     mean_gaps: Mapping[Occasion, int]
+    wishes_every: int = 0
     without: frozenset[Fault] = frozenset()
 
     @property
@@ -85,7 +87,8 @@ class Scenario:
 
         Whims follow from how often they are asked, which depends on that.
         """
-        return self.scheduler != "whims" and self.num_slots == 1 and self.time_budget_s is None and set(self.mean_gaps) <= _DRIVER_ONLY
+        is_undisturbed = self.time_budget_s is None and not self.wishes_every and set(self.mean_gaps) <= _DRIVER_ONLY
+        return self.scheduler != "whims" and self.num_slots == 1 and is_undisturbed
 
     def without_trouble(self) -> Scenario:
         """Return the same experiment in a world in which nothing goes wrong."""
@@ -192,6 +195,7 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         segment_bytes=chance.choice((1 << 30, 1 << 30, 2_000)),
         num_strikes=chance.choice((1, 1, 2, 3, 10)),
         mean_gaps=gaps,
+        wishes_every=0 if is_calm_worker else chance.choice((0, 0, 0, 0, 30, 8)),
         without=(frozenset() if has_timeout else _HANGS) | (_POWER_CUTS if durability == "process" else frozenset()),
     )
 

@@ -17,6 +17,7 @@ from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Ending, Status
 from tuner.driver import Driver
 from tuner.errors import StorageError
+from tuner.helm import Helm
 from tuner.insistence import Insistence
 from tuner.journaling import JournalLog
 from tuner.loggers.callback_list import CallbackList
@@ -32,6 +33,7 @@ from tuner.storage.objects import ObjectStore
 
 from . import invariants
 from .bystanders import Bystander, Deleting, WatchedLog
+from .hand import Hand
 from .plugins import FragileCallback, FragileScheduler, FragileSearcher
 from .scenario import METRIC, MODE
 from .workers import Workers
@@ -140,6 +142,7 @@ class Session:
             at_rest=lambda at_s: self._perhaps_take_snapshot(log, at_s),
             elapsed_s=elapsed_s,
             tick_s=None,
+            helm=Helm(self.experiment, self._state.proposer, [Hand(world, self.experiment)]),
         )
 
         def request_stop(request: StopRequested) -> None:

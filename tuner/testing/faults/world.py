@@ -23,6 +23,7 @@ JOURNAL: Final = journal_directory(EXPERIMENT)
 TICK_S: Final = 0.005
 """Time passes in such steps, so that things happen at the same moment now and then."""
 _SYNC_TICKS: Final = 10
+_NUM_WISHES: Final = 12
 _MISCHIEFS_BETWEEN: Final = 8
 """Occasions for mischief while no driver lives."""
 _POWERFUL: Final = frozenset({Fault.SIGNAL, Fault.URGENT_SIGNAL})
@@ -55,6 +56,8 @@ class World:
         experiment: The living driver's.
         journal: The living driver's.
         request_stop: The living driver's.
+        whims: The generator of what the user wants.
+        num_wishes_left: How often the user will still want something.
     """
 
     def __init__(self, scenario: Scenario, check_every: int = 8) -> None:
@@ -75,6 +78,8 @@ class World:
         self.journal: Journal | None = None
         self.request_stop: Callable[[StopRequested], None] | None = None
         self.is_dirty = False
+        self.whims = scenario.chance("whims")
+        self.num_wishes_left = _NUM_WISHES
         self._synced_at = 0
 
     def step(self) -> None:
