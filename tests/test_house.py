@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {
-    "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "optuna", "pandas", "ray", "rich", "scipy", "sklearn", "tensorboard",
-    "tensorboardX", "torch",
+    "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "optuna", "pandas", "plotly", "pyarrow", "ray", "rich", "scipy", "sklearn",
+    "tensorboard", "tensorboardX", "torch",
 }  # fmt: skip
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),

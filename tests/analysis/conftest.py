@@ -1,7 +1,9 @@
+import functools
 from types import SimpleNamespace
 
 import pytest
 
+from tests.analysis.real_runs import KINDS
 from tuner.core.result import flatten
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
 from tuner.storage import checkpoints
@@ -44,3 +46,10 @@ def save(experiment, trial, index, metrics, *, score=None):
 def make():
     """Builders of trials and checkpoints."""
     return SimpleNamespace(trial=make_trial, failed=failed_trial, rows=as_rows, save=save)
+
+
+@pytest.fixture(scope="session")
+def experiment(tmp_path_factory):
+    """Returns the grid of a kind of experiment that was really run, each once."""
+    path = tmp_path_factory.mktemp("experiments")
+    return functools.cache(lambda kind: KINDS[kind](path))

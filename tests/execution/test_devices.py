@@ -1,5 +1,6 @@
 """A worker gets its share of the machine and sees nothing of the rest."""
 
+import subprocess
 import sys
 import types
 
@@ -80,6 +81,15 @@ def test_the_trainable_is_loaded_with_one_thread_whatever_the_user_has_set():
     environ = loading_environment({"OMP_NUM_THREADS": "4", "HOME": "/home/user"})
     assert {environ[name] for name in THREAD_VARIABLES} == {"1"}
     assert environ["HOME"] == "/home/user"
+
+
+def test_pyarrow_is_loaded_without_a_thread_of_its_own():
+    pytest.importorskip("pyarrow")
+    program = "import os, pyarrow; print(len(os.listdir('/proc/self/task')))"
+    done = subprocess.run(  # noqa: S603  (our own interpreter)
+        [sys.executable, "-c", program], env=loading_environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1\n"
 
 
 @pytest.mark.parametrize(("declared", "told"), [("3", [3]), ("1", []), ("2,4", []), ("", [])])

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from .ranking import Mode, is_number
+from .ranking import Mode, is_finite
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution  # an extra: at run time imported where it is used
@@ -97,7 +97,7 @@ class Column:
 
         if self.is_categorical:
             return CategoricalDistribution(sorted({repr(value) for value in self.values}))
-        low, high, is_log = min(self.values), max(self.values), _is_log(self.values)
+        low, high, is_log = min(self.values), max(self.values), is_logarithmic(self.values)
         if all(isinstance(value, int) for value in self.values):
             return IntDistribution(low, high, log=is_log)
         return FloatDistribution(float(low), float(high), log=is_log)
@@ -108,13 +108,10 @@ def observed_columns(trials: Iterable[Evaluated]) -> dict[str, Column]:
     configs = [trial.config for trial in trials]
     names = {name: None for config in configs for name in config}
     columns = {name: [config[name] for config in configs if name in config] for name in names}
-    return {
-        name: Column(values, not all(is_number(value) and math.isfinite(value) for value in values), len(configs))
-        for name, values in columns.items()
-    }
+    return {name: Column(values, not all(map(is_finite, values)), len(configs)) for name, values in columns.items()}
 
 
-def _is_log(values: Sequence[float]) -> bool:
+def is_logarithmic(values: Sequence[float]) -> bool:
     """Return whether numbers lie more evenly on a logarithmic scale than on a linear one: which one was searched is not written down."""
     if min(values) <= 0 or max(values) < _MIN_LOG_RATIO * min(values):
         return False

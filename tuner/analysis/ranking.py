@@ -36,9 +36,28 @@ def check_mode(mode: str | None, name: str = "mode") -> Mode:
     raise ValueError(f"{name} must be 'min' or 'max', got {mode!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
 
+def objective_of(metric: str | None, mode: str | None) -> tuple[str, Mode]:
+    """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation) if there are both.
+
+    Raises:
+        ValueError: If there is no metric, no mode, or no such mode.
+    """
+    if not metric:
+        raise ValueError("metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig")
+    return metric, check_mode(mode)
+
+
 def is_number(value: Any) -> TypeGuard[float]:
     """Return whether a metric's value can be compared: a Python number, but no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_finite(value: Any) -> TypeGuard[float]:
+    """Return whether a value is a number that can be drawn and averaged: finite, and not beyond all floats."""
+    try:
+        return is_number(value) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def rank(value: float, mode: Mode) -> tuple[bool, float]:

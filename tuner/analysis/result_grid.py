@@ -7,11 +7,11 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
 
-from tuner.core.result import DONE, TRAINING_ITERATION, TRIAL_ID, flatten
+from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.retention import RetentionPolicy
 from tuner.core.summary import MetricSummary
 from tuner.core.trial import Status, Trial
@@ -20,10 +20,15 @@ from tuner.storage import remote
 from tuner.storage.recovery import read as journal_records
 
 from .directories import read_directory
-from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
+from .figures import Plots
+from .frames import value_at
 from .importances import Evaluated, Evaluator, importances, require_optuna
+from .overview import best_row, trials_frame
+from .page import write_page
+from .parquet import write_tables
 from .persistence import Persistence
-from .ranking import Mode, check_mode, is_number, rank, unknown_metric
+from .plots import Source
+from .ranking import Mode, check_mode, is_number, objective_of, rank, unknown_metric
 from .result import Result, result_of
 from .rows import Row, Rows
 from .story import story_of
@@ -36,9 +41,6 @@ Scope = Literal["last", "avg", "last-5-avg", "last-10-avg", "all"]
 """Which value of a trial's metric counts: its latest, a mean, or its best."""
 
 SCOPES: tuple[Scope, ...] = ("last", "avg", "last-5-avg", "last-10-avg", "all")
-
-STATUS = "status"
-LOGDIR = "logdir"
 
 _MAX_PRINTED = 20
 
@@ -223,16 +225,54 @@ class ResultGrid(Sequence[Result]):
         best = max(values, key=lambda index: rank(values[index], direction))
         return dataclasses.replace(self._results[best], metric=name, mode=direction)
 
+    @property
+    def plot(self) -> Plots:
+        """The charts of the experiment, as Plotly figures, for which the extra ``report`` is needed; what they show is ``plot.data``."""
+        return Plots(self._source())
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write an HTML page with charts and tables of all trials: one file, which a browser opens without network or server.
+
+        Where there are more than 200 trials or 200 points to a curve, fewer are drawn; the page says which.
+
+        Args:
+            path: The file, which is replaced; in a directory it is ``report.html``.
+
+        Returns:
+            Where it was written.
+
+        Raises:
+            ImportError: If Plotly is not installed; it comes with the extra ``report``.
+            OSError: If the file cannot be written.
+        """
+        return write_page(self._source(), path)
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write the results as Parquet files; ``docs/tables.md`` tells their columns.
+
+        Args:
+            path: A directory, which is made, for ``trials.parquet`` with a row for each trial, as in `get_dataframe`, and
+                ``results.parquet`` with every result of every trial. A name that ends in ``.parquet`` for the first of them alone.
+
+        Returns:
+            The files that were written, which are replaced as a whole where they existed.
+
+        Raises:
+            ImportError: If PyArrow is not installed; it comes with the extra ``parquet``.
+            OSError: If a file cannot be written.
+        """
+        return write_tables(self._results, [trial.last_result for trial in self._trials], self._rows, path)
+
+    def _source(self) -> Source:
+        return Source(self._trials, self._rows, self._path, self._metric, self._mode)
+
     def objective(self, metric: str | None = None, mode: str | None = None) -> tuple[str, Mode]:
         """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation), the `TuneConfig`'s where one is not given.
 
         Raises:
             ValueError: If there is no metric, no mode, or no such mode.
         """
-        name, direction = metric or self._metric, mode or self._mode
-        if not name:
-            raise ValueError("metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig")
-        return name, check_mode(direction)
+        return objective_of(metric or self._metric, mode or self._mode)
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pd.DataFrame:
         """Return a table with a row for every trial, whatever its status, in the order of creation.
@@ -260,7 +300,7 @@ class ResultGrid(Sequence[Result]):
             chosen = [trial.last_result for trial in self._trials]
         else:
             chosen = self._best_rows(filter_metric, filter_mode)
-        return _frame(self._results, chosen)
+        return trials_frame(self._results, chosen)
 
     def get_param_importances(
         self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova"
@@ -347,28 +387,8 @@ class ResultGrid(Sequence[Result]):
     def _best_rows(self, metric: str, mode: str | None) -> list[Row]:
         direction = check_mode(mode or self._mode, "filter_mode")
         self._check_reported(metric, is_default=False)
-        best = [_best_row(self._rows.of(trial.trial_id), metric, direction) for trial in self._trials]
+        best = [best_row(self._rows.of(trial.trial_id), metric, direction) for trial in self._trials]
         return [row or trial.last_result for row, trial in zip(best, self._trials, strict=True)]
-
-
-def _best_row(rows: Sequence[Row], metric: str, mode: Mode) -> Row | None:
-    """Return the first row with the best value of the metric, None where no row has a number there."""
-    scored = [(value, row) for row in rows if is_number(value := value_at(row, metric))]
-    return max(scored, key=lambda pair: rank(pair[0], mode))[1] if scored else None
-
-
-def _frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the table of `ResultGrid.get_dataframe` for the row chosen of each trial, empty for a trial without one."""
-    metrics = [
-        {**(flat_metrics(row) or {TRIAL_ID: result.trial_id}), DONE: result.metrics[DONE]}
-        for result, row in zip(results, chosen, strict=True)
-    ]
-    configs = [flat_config(result.config) for result in results]
-    ends = [{STATUS: str(result.status), LOGDIR: result.path} for result in results]
-    first = next((flat for flat, row in zip(metrics, chosen, strict=True) if row), metrics[0] if metrics else {})
-    names = [name for name in in_order_of_appearance([first, *configs, *metrics]) if name not in (STATUS, LOGDIR)]
-    rows = [{**flat, **config, **end} for flat, config, end in zip(metrics, configs, ends, strict=True)]
-    return to_frame(rows, [*names, STATUS, LOGDIR])
 
 
 def _whereabouts(trials: Sequence[Trial]) -> str:

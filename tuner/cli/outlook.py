@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -70,13 +70,12 @@ def _all_rows(grid: ResultGrid) -> list[Record]:
 def _write_parquet(grid: ResultGrid, path: Path | None, *, is_long: bool) -> None:
     if path is None:
         raise click.UsageError("--to parquet needs a file; give -o FILE.parquet")
-    from tuner.analysis.frames import to_frame  # noqa: PLC0415  (pandas is slow to import)
-
-    frame = to_frame(_all_rows(grid)) if is_long else grid.get_dataframe()
-    try:
-        frame.to_parquet(path)
-    except ImportError as cause:
-        raise ImportError('Parquet needs pyarrow; pip install "tuner-hpo[parquet]"') from cause
+    if not is_long:
+        grid.to_parquet(path)
+        return
+    with tempfile.TemporaryDirectory(dir=path.parent) as beside:
+        _, curves = grid.to_parquet(beside)
+        curves.replace(path)
 
 
 @click.command()
@@ -94,8 +93,7 @@ def report(experiment: Path, path: Path, objective: Objective) -> int:
     Example:
       tuner report digits -o digits.html
     """
-    # It draws with a library that other commands do without.
-    click.echo(importlib.import_module("tuner.report").write_report(open_grid(experiment, objective), path))
+    click.echo(open_grid(experiment, objective).report(path))
     return OK
 
 
@@ -119,9 +117,10 @@ def what_if(  # noqa: PLR0917  (click gives all by name)
       tuner what-if digits --scheduler asha --arg max_t=27 --arg grace_period=3
     """
     given = _parsed(arguments)
-    outcome_of = importlib.import_module("tuner.hindsight").what_if
+    from tuner.hindsight import what_if as replayed  # noqa: PLC0415  (pandas and the engine, which other commands do without)
+
     try:
-        outcome = outcome_of(experiment, scheduler, slots=slots, metric=objective.metric, mode=objective.mode, **given)
+        outcome = replayed(experiment, scheduler, slots=slots, metric=objective.metric, mode=objective.mode, **given)
     except (TypeError, ValueError) as refusal:
         raise click.UsageError(str(refusal)) from refusal
     if output.kind == "table":

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -50,12 +51,16 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     return tuple(names[:end])
 
 
+_LOADS_WITHOUT_THREADS: Final = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
+
 def loading_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment in which the trainable is loaded: one in which importing a numerical library starts no threads.
 
-    A process with threads cannot be forked safely. For the same reason PyTorch is told to look for GPUs without initializing CUDA.
+    A process with threads cannot be forked safely. For the same reason PyTorch is told to look for GPUs without initializing CUDA, and
+    the allocator of PyArrow, which pandas imports wherever it is installed, to have no thread that tidies up.
     """
-    return {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", **environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
+    return {**_LOADS_WITHOUT_THREADS, **environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
 
 
 def worker_environment(resources: Mapping[str, float], gpu_ids: tuple[int, ...], environ: Mapping[str, str] = os.environ) -> dict[str, str]:

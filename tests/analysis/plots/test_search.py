@@ -1,0 +1,116 @@
+"""History, trade-offs and slots."""
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from tuner.analysis import MemoryRows
+from tuner.analysis.plots import PlotData, Source
+from tuner.analysis.plots.chronicle import Attempt
+from tuner.analysis.plots.history import history_over_time, history_over_trials
+from tuner.analysis.plots.pareto import pareto
+from tuner.analysis.plots.slots import spans
+
+
+@pytest.fixture
+def source(make, tmp_path):
+    def build(reported, mode="min"):
+        trials = [make.trial(name, results) for name, results in reported.items()]
+        return Source(trials, MemoryRows({}), str(tmp_path), "loss", mode)
+
+    return build
+
+
+def test_over_trials_the_best_so_far_never_gets_worse(source):
+    steps = history_over_trials(source({"a": [{"loss": math.nan}], "b": [{"loss": 0.5}, {"loss": 0.7}], "c": [{"loss": 0.6}], "d": []}))
+    assert [(step.trial_number, step.trial_id) for step in steps] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert [step.best for step in steps[1:]] == [0.5, 0.5, 0.5]
+    assert [math.isnan(step.value) for step in steps] == [True, False, False, True]
+    assert steps[1].value == 0.5
+    assert [step.time_s for step in steps] == [None] * 4
+
+
+def test_over_trials_larger_may_be_better(source):
+    steps = history_over_trials(source({"a": [{"loss": 1.0}], "b": [{"loss": 3.0}], "c": [{"loss": 2.0}]}, mode="max"))
+    assert [step.best for step in steps] == [1.0, 3.0, 3.0]
+
+
+def test_over_time_a_journal_tells_each_improvement_and_the_end(experiment):
+    grid = experiment("asha")
+    source = grid._source()
+    steps = history_over_time(source)
+    assert [step.best for step in steps[:-1]] == sorted({step.best for step in steps}, reverse=True)
+    assert steps[-1].time_s == source.chronicle.end_s
+    assert steps[-1].best == min(trial.summary["loss"].min for trial in grid.trials)
+    assert [step.time_s for step in steps] == sorted(step.time_s for step in steps)
+
+
+def test_a_history_is_over_time_or_over_trials(source):
+    with pytest.raises(ValueError, match="over must be 'time' or 'trials', got 'epochs'"):
+        PlotData(source({})).history("epochs")
+
+
+def both(values):
+    return {name: [{"loss": loss, "size": size}] for name, (loss, size) in values.items()}
+
+
+def test_the_front_is_what_nothing_beats_in_both(source):
+    values = {"a": (1.0, 9.0), "b": (2.0, 5.0), "c": (3.0, 5.0), "d": (2.0, 5.0), "e": (4.0, 1.0), "f": (5.0, 5.0), "g": (1.0, 10.0)}
+    found = pareto(source(both(values)), ("loss", "size"), ("min", "min"))
+    assert [point.trial_id for point in found if point.is_on_front] == ["a", "b", "d", "e"]
+    found = pareto(source(both(values)), ("loss", "size"), ("max", "min"))
+    assert [point.trial_id for point in found if point.is_on_front] == ["e", "f"]
+
+
+def test_the_front_agrees_with_the_definition(source):
+    points = {f"t{number}": (float(number * 7 % 11), float(number * 5 % 13)) for number in range(30)}
+    found = pareto(source(both(points)), ("loss", "size"), ("min", "max"))
+
+    def is_beaten(one):
+        return any(o.first <= one.first and o.second >= one.second and (o.first, o.second) != (one.first, one.second) for o in found)
+
+    assert [point.is_on_front for point in found] == [not is_beaten(point) for point in found]
+
+
+def test_trials_without_a_finite_value_of_both_have_no_place(source):
+    reported = both({"a": (1.0, math.nan), "b": (math.inf, 1.0), "c": (1.0, 1.0)}) | {"d": [{"loss": 1.0}]}
+    assert [point.trial_id for point in pareto(source(reported), ("loss", "size"), ("min", "min"))] == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "modes", "message"),
+    [
+        (("loss", "loss"), ("min", "min"), "of different metrics"),
+        (("loss",), ("min",), "must be two each"),
+        (("loss", "size"), ("min", "lower"), "modes.1. must be 'min' or 'max', got 'lower'"),
+        (("loss", "sizes"), ("min", "min"), "got 'sizes'; did you mean 'size'"),
+    ],
+)
+def test_a_tradeoff_is_between_two_known_metrics(source, metrics, modes, message):
+    with pytest.raises(ValueError, match=message):
+        pareto(source(both({"a": (1.0, 2.0)})), metrics, modes)
+
+
+def test_runs_that_overlap_have_slots_of_their_own(source):
+    experiment = source({"a": [{"loss": 1.0}], "b": [], "c": []})
+    experiment.chronicle.attempts[:] = [
+        Attempt("a", 1, 0.0, 4.0, "stopped", "pause"), Attempt("b", 1, 1.0, 3.0, "failed"), Attempt("c", 1, 3.0, 5.0, "completed"),
+        Attempt("a", 2, 4.0, 6.0, "stopped", "stop"), Attempt("b", 2, 4.5, 7.0, "stopped", "exploit"),
+    ]  # fmt: skip
+    assert [(span.slot, span.trial_id, span.attempt, span.state) for span in spans(experiment)] == [
+        (0, "a", 1, "paused"), (1, "b", 1, "failed"), (1, "c", 1, "completed"), (0, "a", 2, "stopped early"), (2, "b", 2, "replaced"),
+    ]  # fmt: skip
+
+
+def test_no_two_runs_share_a_slot_at_one_time(experiment):
+    for kind in ("asha", "promotion", "pbt"):
+        found = spans(experiment(kind)._source())
+        assert found
+        for slot in {span.slot for span in found}:
+            there = sorted((span.start_s, span.end_s) for span in found if span.slot == slot)
+            assert all(end <= start for (_, end), (start, _) in pairwise(there))
+
+
+def test_where_there_is_no_journal_there_are_no_slots(source):
+    assert spans(source({"a": [{"loss": 1.0}]})) == []

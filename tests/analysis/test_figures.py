@@ -1,0 +1,203 @@
+"""Charts hold what their data say, whatever the data are; and no text of the user's is taken for markup."""
+
+import json
+import math
+import re
+import sys
+
+import pytest
+
+from tests.analysis.real_runs import HOSTILE
+from tuner.analysis import MemoryRows, ResultGrid
+from tuner.analysis.figures.style import BEST, label, linear_ticks, log_ticks, metric_axis, number, seconds
+
+pytest.importorskip("plotly")
+
+OURS = re.compile(r"<br>|<extra></extra>|</?b>")
+"""The markup that charts have of themselves."""
+EVERY = ("learning_curves", "parallel_coordinates", "slice", "history", "rungs", "lineage", "schedules", "slots")
+
+
+@pytest.fixture
+def grid(make, tmp_path):
+    def build(trials, rows=None, metric="loss", mode="min"):
+        return ResultGrid(trials, str(tmp_path), MemoryRows(rows or {}), metric, mode)
+
+    return build
+
+
+def reported(make, reports, configs=None):
+    rows = {name: make.rows(name, results) for name, results in reports.items()}
+    return [make.trial(name, results, config=(configs or {}).get(name, {})) for name, results in reports.items()], rows
+
+
+@pytest.mark.parametrize("kind", ["asha", "promotion", "hyperband", "pbt", "plain"])
+@pytest.mark.parametrize("name", EVERY)
+def test_every_chart_of_every_experiment_is_valid(experiment, kind, name):
+    drawn = json.loads(getattr(experiment(kind).plot, name)().to_json())
+    assert drawn["layout"]["height"] >= 100
+
+
+def test_the_best_curve_is_on_top_and_in_its_colour(experiment):
+    grid = experiment("asha")
+    best = grid.plot.learning_curves().data[-1]
+    assert (best.name, best.line.color) == (f"best: {grid.get_best_result().trial_id}", BEST)
+    assert [value for value in best.y if value is not None] == [row["loss"] for row in grid._rows.of(grid.get_best_result().trial_id)]
+
+
+def test_another_metric_has_another_best_trial(make, grid):
+    trials, rows = reported(make, {"a": [{"loss": 1.0, "size": 1.0}], "b": [{"loss": 0.5, "size": 9.0}]})
+    plot = grid(trials, rows).plot
+    assert plot.learning_curves().data[-1].name == "best: b"
+    assert plot.learning_curves("size", "min").data[-1].name == "best: a"
+    assert plot.learning_curves("size", "max").layout.yaxis.title.text == "size (higher is better)"
+
+
+def test_without_a_metric_charts_that_need_one_say_so(make, grid):
+    plot = grid([make.trial("a", [{"loss": 1.0}])], metric=None, mode=None).plot
+    for name in ("learning_curves", "parallel_coordinates", "slice", "history", "importances"):
+        with pytest.raises(ValueError, match="metric must be given"):
+            getattr(plot, name)()
+    assert plot.slots().data == plot.rungs().data == ()
+
+
+def test_an_empty_grid_has_empty_charts(grid):
+    for name in EVERY:
+        assert sum(len(trace.x or ()) for trace in getattr(grid([]).plot, name)().data) == 0
+
+
+def test_what_is_not_finite_leaves_a_gap(make, grid):
+    trials, rows = reported(make, {"a": [{"loss": math.nan}, {"loss": 1.0}, {"loss": math.inf}, {"loss": 0.5}]}, {"a": {"x": 1}})
+    plot = grid(trials, rows).plot
+    assert plot.learning_curves().data[-1].y == (None, 1.0, None, 0.5, None)
+    for name in EVERY:
+        json.loads(getattr(plot, name)().to_json(), parse_constant=pytest.fail)
+
+
+def test_a_clone_that_goes_back_begins_a_new_line(make, grid):
+    trials, _ = reported(make, {"a": [{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}]})
+    rows = [{"loss": 3.0, "training_iteration": 5}, {"loss": 2.0, "training_iteration": 4}, {"loss": 1.0, "training_iteration": 5}]
+    plot = ResultGrid(trials, "/nowhere", _Rows(rows), "loss", "min").plot
+    assert plot.learning_curves().data[-1].x == (5.0, None, 4.0, 5.0, None)
+
+
+class _Rows:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def of(self, trial_id):
+        return self.rows
+
+
+def test_users_texts_are_shown_as_they_are(make, grid):
+    name = "<b>" + HOSTILE
+    trials, rows = reported(
+        make, {f"t{n}": [{name: n + 1.0, "z": 2.0 * n}] for n in range(3)}, {f"t{n}": {name: f"{HOSTILE}{n}", "<i>": n} for n in range(3)}
+    )
+    plot = grid(trials, rows, metric=name).plot
+    for drawn in (
+        plot.learning_curves(),
+        plot.parallel_coordinates(),
+        plot.slice(),
+        plot.history("trials"),
+        plot.pareto((name, "z"), ("min", "min")),
+    ):
+        found = [OURS.sub("", text) for text in strings(json.loads(drawn.to_json()))]
+        assert any("&lt;/script&gt;" in text for text in found)
+        assert [text for text in found if "<" in text] == []
+
+
+def strings(value):
+    """Return every text in a chart."""
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for part in parts for text in strings(part)]
+
+
+def test_parameters_may_be_chosen_and_have_to_exist(make, grid):
+    trials, rows = reported(
+        make, {"a": [{"loss": 1.0}], "b": [{"loss": 2.0}]}, {"a": {"x": 1, "y": 1, "z": 0}, "b": {"x": 2, "y": 2, "z": 0}}
+    )
+    plot = grid(trials, rows).plot
+    assert plot.slice(["y"]).layout.xaxis.title.text == "y"
+    for unknown in ("z", "w"):
+        with pytest.raises(ValueError, match=rf"params must be parameters that differ between trials, \['x', 'y'\], got '{unknown}'"):
+            plot.parallel_coordinates([unknown])
+
+
+def test_lines_of_the_best_tenth_and_the_best_trial_stand_out(make, grid):
+    trials, rows = reported(
+        make, {f"t{n:02d}": [{"loss": float(n)}] for n in range(31)}, {f"t{n:02d}": {"x": n, "y": -n} for n in range(31)}
+    )
+    others, good, best = grid(trials, rows).plot.parallel_coordinates().data
+    assert [sum(x is None for x in trace.x) for trace in (others, good, best)] == [27, 3, 1]
+    assert best.y[:3] == (0.0, 1.0, 1.0)  # the smallest x, the largest y, and the best loss is up
+
+
+def test_a_parameter_that_a_trial_lacks_is_below_its_axis(make, grid):
+    trials, rows = reported(make, {"a": [{"loss": 1.0}], "b": [{"loss": 2.0}]}, {"a": {}, "b": {"x": 2}})
+    [_, best] = grid(trials, rows).plot.parallel_coordinates().data
+    assert best.y[0] < 0
+
+
+def test_rungs_tell_how_many_came_and_went_on(experiment):
+    figure = experiment("asha").plot.rungs()
+    counts = [annotation.text for annotation in figure.layout.annotations]
+    frame = experiment("asha").plot.data.rungs()
+    num_on = [int((frame.query("level == @level")["fate"] == "went on").sum()) for level in (1, 3)]
+    assert counts[0] == f"20 → {num_on[0]}"
+    assert counts[1] == f"{num_on[0]} → {num_on[1]}"
+
+
+def test_of_many_schedules_the_best_one_is_always_drawn(experiment, monkeypatch):
+    monkeypatch.setattr("tuner.analysis.figures.decisions.MAX_MEMBERS", 1)
+    others, best = experiment("pbt").plot.schedules().data[:2]
+    assert sum(x is None for x in others.x) == 1
+    assert (best.name, sum(x is None for x in best.x)) == ("best trial", 1)
+
+
+def test_the_best_lineage_ends_where_it_was_left(experiment):
+    plot = experiment("pbt").plot
+    best = next(trace for trace in plot.lineage().data if trace.name == "led to the best trial")
+    steps = plot.data.schedules().query("is_best")
+    assert list(best.x[0::3]) == steps["first_iteration"].tolist()
+    assert list(best.x[1::3]) == steps["last_iteration"].tolist()
+
+
+def test_many_runs_are_lines_and_few_are_bars(experiment, monkeypatch):
+    assert {trace.type for trace in experiment("asha").plot.slots().data} == {"bar"}
+    monkeypatch.setattr("tuner.analysis.figures.search._MAX_BARS", 3)
+    assert {trace.type for trace in experiment("asha").plot.slots().data} == {"scatter"}
+
+
+def test_a_metric_that_falls_far_is_logarithmic_and_one_that_rises_is_not():
+    assert metric_axis("loss", "min", [1e-5, 1.0])["type"] == "log"
+    for mode, values in (("max", [1e-5, 1.0]), ("min", [-1.0, 1.0]), ("min", [0.5, 1.0]), ("min", []), ("min", [math.nan])):
+        assert "type" not in metric_axis("loss", mode, values)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e-9, 1e9), (0.5, 0.6), (3.0, 3.0), (7.0, 7000.0)])
+def test_ticks_are_few_and_in_reach(low, high):
+    assert 1 <= len(linear_ticks(low, high)) <= 8
+    assert 1 <= len(log_ticks(low, high)) <= 12
+
+
+def test_numbers_and_durations_are_short():
+    assert [number(value) for value in (1e-5, 0.25, 123456.0, 1e20)] == ["1e-5", "0.25", "123456", "1e20"]
+    assert [seconds(value) for value in (None, math.inf, 59.94, 60, 3599, 86_400)] == [
+        "unknown",
+        "unknown",
+        "59.9 s",
+        "1 min",
+        "59 min 59 s",
+        "1 d",
+    ]
+    assert label("x" * 50) == "x" * 39 + "…"
+    assert label("a\n b") == "a b"
+
+
+def test_without_plotly_the_extra_is_named(make, grid, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(ImportError, match=r'pip install "tuner-hpo\[report\]"'):
+        grid([make.trial("a", [{"loss": 1.0}])]).plot.history("trials")

@@ -1,0 +1,210 @@
+"""The report: one file, complete, and safe whatever users call their parameters."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.analysis.real_runs import HOSTILE
+from tuner.analysis import MemoryRows, ResultGrid
+from tuner.core.trial import Ending, Failure, Status
+from tuner.storage.strict_json import Opaque
+
+pytest.importorskip("plotly")
+
+
+class Page(HTMLParser):
+    """A page taken apart: its elements, its scripts, its texts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.scripts, self.text = [], [], ""
+        self.inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.inside = tag
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+    def handle_data(self, data):
+        if self.inside == "script":
+            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
+        elif self.inside != "style":
+            self.text += data
+
+    def data(self, name):
+        return next(json.loads(text, parse_constant=pytest.fail) for attrs, text in self.scripts if attrs.get("id") == name)
+
+    def sections(self):
+        return [attrs["id"] for tag, attrs in self.elements if tag == "section"]
+
+
+@pytest.fixture(autouse=True)
+def _small_library(request, monkeypatch):
+    """The library's script has five megabytes; where it does not matter it is not taken apart again and again."""
+    if "library" not in request.fixturenames:
+        monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "// the library")
+
+
+@pytest.fixture
+def library():
+    """Asks for the library's own script."""
+
+
+@pytest.fixture
+def page_of(tmp_path):
+    return lambda grid: Page(grid.report(tmp_path / "report.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def grid(make, tmp_path):
+    def build(trials, metric="loss", mode="min"):
+        rows = {trial.trial_id: [{key: value for key, value in trial.last_result.items() if key != "config"}] for trial in trials}
+        return ResultGrid(trials, str(tmp_path), MemoryRows(rows), metric, mode)
+
+    return build
+
+
+ALWAYS = ["all-trials", "slowest", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [("asha", ["rungs"]), ("promotion", ["rungs"]), ("hyperband", ["rungs"]), ("pbt", ["lineage", "schedules"]), ("plain", [])],
+)
+def test_each_experiment_has_the_charts_for_which_there_is_matter(experiment, page_of, kind, own):
+    page = page_of(experiment(kind))
+    common = ["best", "curves", "history", "importance", "parallel", "slices"]
+    assert page.sections() == [*common, *own, "slots", "quality", *ALWAYS]
+    drawn = [figure["place"] for figure in page.data("figures")]
+    assert set(drawn) == {attrs["id"] for tag, attrs in page.elements if attrs.get("class") == "chart"}
+    assert {name for tag, attrs in page.elements if tag == "a" for name in [attrs["href"][1:]]} <= {"best", *page.sections()}
+
+
+def test_the_table_has_every_trial_with_metric_parameters_and_decision(experiment, page_of):
+    grid = experiment("asha")
+    table = page_of(grid).data("trials")
+    assert table["columns"] == ["trial", "state", "loss", "x", "kind", "iterations", "run time (s)", "decision"]
+    assert [row[0] for row in table["rows"]] == [trial.trial_id for trial in grid.trials]
+    assert table["rows"][table["best"]][0] == grid.get_best_result().trial_id
+    assert {row[-1].split(" ")[0] for row in table["rows"]} == {"asha.rung", "asha.max_t"}
+
+
+def test_the_head_tells_what_people_ask_first(experiment, page_of):
+    grid = experiment("asha")
+    text = page_of(grid).text
+    best = grid.get_best_result()
+    for told in (
+        "Best loss (lower is better)",
+        f"{best.metrics['loss']:.6g}",
+        best.trial_id,
+        "15 stopped early",
+        "5 completed",
+        "Saved by early stopping",
+    ):
+        assert told in text
+
+
+def test_failed_trials_are_told_with_error_and_log(experiment, page_of):
+    grid = experiment("plain")
+    page = page_of(grid)
+    assert page.text.count("no luck") == 6
+    assert f"{grid.experiment_path}/" in page.text
+    assert "error.txt" in page.text
+
+
+def test_nothing_of_the_users_is_markup_or_code(grid, page_of, make):
+    config = {HOSTILE: HOSTILE, "obj": Opaque(HOSTILE), "list": [HOSTILE, 1], "x": 0.5}
+    trials = [make.trial(f"t{n}", [{HOSTILE: 1.0 + n}], config={**config, HOSTILE: f"{HOSTILE}{n}", "x": n}) for n in range(3)]
+    trials.append(make.trial("bad", config={**config, "x": 9}, status=Status.ERROR, ending=Ending.FAILED))
+    trials[-1].failures = [Failure(HOSTILE, HOSTILE, HOSTILE)]
+    page = page_of(grid(trials, metric=HOSTILE))
+    assert "img" not in {tag for tag, _ in page.elements}
+    assert [attrs.get("id") for attrs, _ in page.scripts] == ["figures", "looks", "trials", None, None]
+    assert {name for _, attrs in page.elements for name in attrs if name.startswith("on")} == set()
+    assert page.data("trials")["columns"].count(HOSTILE) == 2  # the metric and the parameter
+    assert HOSTILE in page.text
+
+
+def test_the_browser_is_told_to_run_these_scripts_and_to_load_nothing(experiment, page_of, library):
+    page = page_of(experiment("asha"))
+    [policy] = [attrs["content"] for tag, attrs in page.elements if attrs.get("http-equiv") == "Content-Security-Policy"]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for attrs, text in page.scripts if not attrs]
+    assert re.findall(r"'sha256-([^']*)'", policy) == hashes
+    assert "default-src 'none'" in policy
+    assert {name for tag, attrs in page.elements for name in attrs if name in ("src", "srcset", "action")} == set()
+    assert all(attrs["href"].startswith("#") for _, attrs in page.elements if "href" in attrs)
+
+
+def one_trial(make):
+    return [make.trial("a", [{"loss": 0.5}], config={"x": 1})]
+
+
+@pytest.mark.parametrize(
+    "matter",
+    [
+        (lambda make: [], "loss", "No trial reported 'loss' as a number."),
+        (one_trial, "loss", "No parameter differs between trials."),
+        (one_trial, None, "The experiment names no metric and no mode"),
+        (lambda make: [make.failed("a"), make.failed("b")], "loss", "No trial has a finite value."),
+        (lambda make: [make.trial("a", [{"loss": math.nan}]), make.trial("b", [{"loss": math.inf}])], "loss", "No trial has a finite"),
+        (lambda make: [make.trial("a"), make.trial("b", [{"loss": "text"}])], "loss", "No trial reported 'loss' as a number."),
+        (lambda make: [make.trial("a", status=Status.PENDING, ending=None)], "loss", "1 pending"),
+        (lambda make: [make.trial(f"t{n}", [{"loss": n}], config={"x": n}) for n in range(12)], "loss", "Parameter importance"),
+        (lambda make: [make.trial(f"t{n}", [{"loss": 1.0}], config={"x": n}) for n in range(12)], "loss", "Best loss"),
+    ],
+)  # fmt: skip
+def test_there_is_a_page_of_whatever_there_is(make, grid, page_of, matter):
+    trials, metric, told = matter
+    page = page_of(grid(trials(make), metric, metric and "min"))
+    assert told in page.text
+    page.data("figures")
+    page.data("trials")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 10**400, None, [1, [2]], {}, "", True, Opaque("<f>"), -0.0, 1e-300])
+def test_parameters_may_be_anything(make, grid, page_of, value):
+    trials = [make.trial(f"t{n}", [{"loss": 1.0 + n}], config={"x": value, "y": {"z": n}} if n % 2 else {"x": n + 1}) for n in range(12)]
+    page = page_of(grid(trials))
+    assert [row[0] for row in page.data("trials")["rows"]] == [f"t{n}" for n in range(12)]
+
+
+def test_what_is_left_out_is_said(make, tmp_path, page_of):
+    trials, rows = [], {}
+    for n in range(210):
+        trials.append(make.trial(f"t{n:03d}", [{"loss": float(n)}], config={"x": n}))
+        rows[trials[-1].trial_id] = [{"loss": float(n) + step / 300, "training_iteration": step} for step in range(300 if n == 0 else 1)]
+    page = page_of(ResultGrid(trials, str(tmp_path), MemoryRows(rows), "loss", "min"))
+    assert "Drawn are 200 of 210 trials: the best 100, and others spread evenly over the ranks." in page.text
+    assert "curves with more than 200 points (1 here)" in page.text
+    curves = next(figure for figure in page.data("figures") if figure["place"] == "chart-curves")
+    assert sum(value is None for trace in curves["data"] for value in trace["x"]) == 200
+
+
+def test_a_directory_gets_a_report_html(experiment, tmp_path):
+    assert experiment("plain").report(tmp_path) == tmp_path / "report.html"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_grid_read_from_its_directory_has_the_same_page(experiment, page_of):
+    grid = experiment("asha")
+    ran, read = page_of(grid), page_of(ResultGrid.from_directory(grid.experiment_path))
+    assert read.data("figures") == ran.data("figures")
+    assert read.data("trials") == ran.data("trials")
+
+
+def test_without_plotly_the_extra_is_named_and_nothing_written(grid, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(ImportError, match=r'pip install "tuner-hpo\[report\]"'):
+        grid([]).report(tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,130 @@
+"""How the search went: the best value so far, the trade-off between two metrics, and which trial ran when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from tuner.analysis.plots.history import HistoryStep
+from tuner.analysis.plots.pareto import Tradeoff
+from tuner.analysis.plots.slots import Span
+from tuner.analysis.ranking import Mode
+
+from .style import BEST, OTHER, STATE_COLORS, drawn, label, metric_axis, new_figure, seconds, time_axis
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_MAX_BARS: Final = 3000
+"""More runs than this are drawn as lines, which tell nothing when they are pointed at."""
+
+
+def history_figure(steps: Sequence[HistoryStep], metric: str, mode: Mode, *, is_over_time: bool) -> go.Figure:
+    """Return the best value so far as a staircase; over trials with a dot for each trial.
+
+    Args:
+        steps: The steps.
+        metric: What they show.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+        is_over_time: Whether they are drawn over time, and not over the number of trials.
+    """
+    figure = new_figure(360)
+    unit, name = time_axis(max((step.time_s or 0.0 for step in steps), default=0.0))
+    xs = [(step.time_s or 0.0) / unit if is_over_time else step.trial_number for step in steps]
+    texts = [label(step.trial_id) for step in steps]
+    if not is_over_time:
+        figure.add_scatter(
+            x=xs, y=drawn([step.value for step in steps]), text=texts, mode="markers", name="best of each trial",
+            marker={"color": OTHER, "size": 6, "opacity": 0.6}, hovertemplate="%{text}: %{y:.6g}<extra></extra>",
+        )  # fmt: skip
+    figure.add_scatter(
+        x=xs, y=drawn([step.best for step in steps]), text=texts, mode="lines", name="best so far",
+        line={"color": BEST, "width": 2.6, "shape": "hv"}, hovertemplate="%{text}: %{y:.6g}<extra></extra>",
+    )  # fmt: skip
+    figure.update_xaxes(title_text=f"{name} since the beginning" if is_over_time else "trial")
+    figure.update_yaxes(**metric_axis(metric, mode, [step.best for step in steps]))
+    figure.update_layout(showlegend=not is_over_time)
+    return figure
+
+
+def pareto_figure(points: Sequence[Tradeoff], metrics: tuple[str, str], modes: tuple[Mode, Mode]) -> go.Figure:
+    """Return all trials in the plane of two metrics, and those that nothing beats as a line.
+
+    Args:
+        points: The trials.
+        metrics: What the two axes show.
+        modes: For each of them ``"min"`` or ``"max"``: the direction in which it is optimised.
+    """
+    figure = new_figure(400)
+    front = sorted((point for point in points if point.is_on_front), key=lambda point: point.first)
+    rest = [point for point in points if not point.is_on_front]
+    for name, members, style in (
+        ("trials", rest, {"mode": "markers", "marker": {"color": OTHER, "size": 7, "opacity": 0.6}}),
+        ("Pareto front", front, {"mode": "lines+markers", "marker": {"size": 9}, "line": {"color": BEST, "width": 2, "dash": "dot"}}),
+    ):
+        figure.add_scatter(
+            x=[point.first for point in members], y=[point.second for point in members], text=[label(point.trial_id) for point in members],
+            name=name, hovertemplate="%{text}: %{x:.6g}, %{y:.6g}<extra></extra>", **style,
+        )  # fmt: skip
+    figure.update_xaxes(**metric_axis(metrics[0], modes[0], [point.first for point in points]))
+    figure.update_yaxes(**metric_axis(metrics[1], modes[1], [point.second for point in points]))
+    return figure
+
+
+def slots_figure(spans: Sequence[Span], best_id: str | None = None) -> go.Figure:
+    """Return a row for each slot with what ran there, coloured by how it ended; the best trial has a frame.
+
+    Args:
+        spans: The runs.
+        best_id: The best trial, None for none.
+    """
+    num_slots = 1 + max((span.slot for span in spans), default=0)
+    unit, name = time_axis(max((span.end_s for span in spans), default=0.0))
+    figure = new_figure(min(900, 130 + max(30, 26 if num_slots > 4 else 40) * num_slots))  # noqa: PLR2004  (few are drawn higher)
+    is_few = len(spans) <= _MAX_BARS
+    for state in sorted({span.state for span in spans}, key=list(STATE_COLORS).index):
+        members = [span for span in spans if span.state == state]
+        if is_few:
+            _add_bars(figure, members, unit, state, best_id)
+        else:
+            _add_lines(figure, members, unit, state)
+    figure.update_xaxes(title_text=f"{name} since the beginning", rangemode="tozero")
+    numbers = range(0, num_slots, max(1, num_slots // 16))
+    ticks = {"tickmode": "array", "tickvals": list(numbers), "ticktext": [str(number + 1) for number in numbers], "ticks": ""}
+    figure.update_yaxes(title_text="slot", autorange="reversed", showgrid=False, **ticks)
+    figure.update_layout(barmode="overlay", bargap=0.25, uniformtext={"mode": "hide", "minsize": 9})
+    return figure
+
+
+def _add_bars(figure: go.Figure, spans: Sequence[Span], unit: float, state: str, best_id: str | None) -> None:
+    texts = [f"{label(span.trial_id)}, run {span.attempt}: {state}<br>{seconds(span.end_s - span.start_s)}" for span in spans]
+    figure.add_bar(
+        base=[span.start_s / unit for span in spans],
+        x=[(span.end_s - span.start_s) / unit for span in spans],
+        y=[span.slot for span in spans],
+        orientation="h",
+        name=state,
+        marker={
+            "color": STATE_COLORS[state],
+            "line": {
+                "color": [BEST if span.trial_id == best_id else "rgba(255,255,255,0.35)" for span in spans],
+                "width": [2.5 if span.trial_id == best_id else 0.5 for span in spans],
+            },
+        },
+        text=[label(span.trial_id) for span in spans],
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        textfont={"color": "white", "size": 10},
+        customdata=texts,
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _add_lines(figure: go.Figure, spans: Sequence[Span], unit: float, state: str) -> None:
+    xs: list[float | None] = []
+    ys: list[int | None] = []
+    for span in spans:
+        xs += [span.start_s / unit, span.end_s / unit, None]
+        ys += [span.slot, span.slot, None]
+    figure.add_scatter(x=xs, y=ys, mode="lines", name=state, line={"color": STATE_COLORS[state], "width": 14}, hoverinfo="skip")

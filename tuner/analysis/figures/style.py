@@ -1,0 +1,220 @@
+"""How all charts look: colours that hold on light and on dark paper, one typeface, little ink for everything that is no data."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+BEST: Final = "#e8752a"
+"""The best trial, in every chart."""
+GOOD: Final = "#3d82c4"
+"""What stands out among the rest."""
+OTHER: Final = "#93a1b0"
+"""All others."""
+CUTOFF: Final = "#c8553d"
+
+STATE_COLORS: Final[Mapping[str, str]] = {
+    "completed": "#4b9a78",
+    "stopped early": "#8fa3b8",
+    "paused": "#d0a23f",
+    "replaced": "#9b7fc0",
+    "resized": "#5aa7b5",
+    "failed": "#c8553d",
+    "interrupted": "#b58a76",
+    "running": GOOD,
+    "pending": "#c3ccd5",
+}
+
+FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_WIDE: Final = 100.0
+MAX_TEXT: Final = 40
+"""Longer names and values are cut in charts."""
+
+
+def require_plotly() -> Any:
+    """Return ``plotly.graph_objects``.
+
+    Raises:
+        ImportError: If Plotly is not installed.
+    """
+    try:
+        import plotly.graph_objects as go  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise ImportError('charts need Plotly, which is not installed; pip install "tuner-hpo[report]"') from error
+    return go
+
+
+def template(
+    ink: str = "#7a8594", line: str = "rgba(128,140,155,0.55)", grid: str = "rgba(128,140,155,0.18)", paper: str = "rgba(0,0,0,0)"
+) -> dict[str, Any]:
+    """Return the look of a chart, whose own paper is transparent.
+
+    Args:
+        ink: Colour of texts.
+        line: Colour of axes.
+        grid: Colour of the lines behind the data.
+        paper: Colour behind texts that stand among the data, that of the paper below the chart.
+    """
+    axis = {
+        "gridcolor": grid,
+        "linecolor": line,
+        "tickcolor": line,
+        "zeroline": False,
+        "showline": True,
+        "ticks": "outside",
+        "ticklen": 4,
+        "automargin": True,
+        "exponentformat": "e",
+        "title": {"standoff": 8, "font": {"size": 12.5}},
+    }
+    return {
+        "layout": {
+            "font": {"family": FONT, "size": 12.5, "color": ink},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "xaxis": {**axis, "showgrid": False},
+            "yaxis": axis,
+            "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
+            "margin": {"l": 56, "r": 20, "t": 36, "b": 48},
+            "hoverlabel": {"font": {"family": FONT, "size": 12.5}},
+            "hovermode": "closest",
+            "dragmode": "zoom",
+            "title": {"x": 0, "xanchor": "left", "font": {"size": 15}},
+            "annotationdefaults": {"font": {"color": ink}, "bgcolor": paper},
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": line, "activecolor": ink},
+        }
+    }
+
+
+def new_figure(height: int = 380, **layout: Any) -> go.Figure:
+    """Return an empty chart in our look.
+
+    Args:
+        height: In pixels; the width is that of the page.
+        layout: More of Plotly's layout.
+    """
+    go = require_plotly()
+    return go.Figure(layout={"template": template(), "height": height, **layout})
+
+
+def label(value: Any, max_length: int = MAX_TEXT) -> str:
+    """Return a user's text or value so that Plotly shows it as it is: in one line, cut, and without meaning as markup.
+
+    Example:
+        >>> label("<b>bold</b>"), label(0.000123456789), label([64, 64])
+        ('&lt;b&gt;bold&lt;/b&gt;', '0.000123457', '[64, 64]')
+    """
+    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
+    text = text if len(text) <= max_length else f"{text[: max_length - 1]}…"
+    return html.escape(text, quote=False)
+
+
+def direction(mode: str | None) -> str:
+    """Return which way is better, in brackets, behind a metric's name."""
+    return "" if mode is None else " (lower is better)" if mode == "min" else " (higher is better)"
+
+
+def drawn(values: Sequence[float]) -> list[float | None]:
+    """Return numbers as they can be drawn: those that are not finite leave a gap."""
+    return [value if math.isfinite(value) else None for value in values]
+
+
+def metric_axis(metric: str, mode: str | None, values: Sequence[float], *, is_short: bool = False) -> dict[str, Any]:
+    """Return title and scale of an axis that shows a metric: logarithmic where it falls over more than two orders of magnitude.
+
+    Args:
+        metric: Which metric.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
+        values: What is shown.
+        is_short: Whether there is no room for the direction in the title.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    is_wide = mode == "min" and bool(finite) and min(finite) > 0 and max(finite) > _WIDE * min(finite)
+    scale = log_axis(min(finite), max(finite)) if is_wide else {}
+    return {"title_text": label(metric) + ("" if is_short else direction(mode)), **scale}
+
+
+def log_axis(low: float, high: float) -> dict[str, Any]:
+    """Return a logarithmic axis whose ticks are written out."""
+    ticks = log_ticks(low, high)
+    return {"type": "log", "tickmode": "array", "tickvals": ticks, "ticktext": [number(tick) for tick in ticks]}
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers around two positive ones, for a logarithmic axis.
+
+    Example:
+        >>> log_ticks(0.002, 0.03), log_ticks(1e-5, 0.1)
+        ([0.001, 0.002, 0.005, 0.01, 0.02, 0.05], [1e-05, 0.0001, 0.001, 0.01, 0.1])
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = (1, 2, 5) if last - first <= 2 else (1,)  # noqa: PLR2004  (decades)
+    stride = 1 + (last - first) // 8
+    ticks = [float(f"{step}e{power}") for power in range(first, last + 1, stride) for step in steps]
+    return [tick for tick in ticks if low / 2 <= tick <= high * 2]
+
+
+def linear_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers between two others, about five.
+
+    Example:
+        >>> linear_ticks(0.003, 0.498), linear_ticks(2, 11)
+        ([0.1, 0.2, 0.3, 0.4], [2.0, 4.0, 6.0, 8.0, 10.0])
+    """
+    if not high > low:
+        return [low]
+    power = 10.0 ** math.floor(math.log10((high - low) / 5))
+    step = next(width * power for width in (1, 2, 5, 10) if (high - low) / (width * power) <= 6)  # noqa: PLR2004  (ticks)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return [float(f"{count * step:.10g}") for count in range(first, last + 1)]
+
+
+def number(value: float) -> str:
+    """Return a tick's number, as people write it.
+
+    Example:
+        >>> number(0.00001), number(0.01), number(250000.0), number(3.0)
+        ('1e-5', '0.01', '250000', '3')
+    """
+    text = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.6g}"  # noqa: PLR2004  (four digits are enough below)
+    mantissa, mark, power = text.partition("e")
+    return f"{mantissa}e{int(power)}" if mark else text
+
+
+def config_text(config: Mapping[str, Any], max_lines: int = 8) -> str:
+    """Return a configuration as lines of a hover text."""
+    lines = [f"{label(name)} = {label(value)}" for name, value in list(config.items())[:max_lines]]
+    return "<br>".join(lines + (["…"] if len(config) > max_lines else []))
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration for people.
+
+    Example:
+        >>> seconds(0.0042), seconds(4.25), seconds(75), seconds(3 * 3600 + 20 * 60), seconds(200_000)
+        ('4 ms', '4.2 s', '1 min 15 s', '3 h 20 min', '2 d 8 h')
+    """
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    if value < 1:
+        return f"{1000 * value:.0f} ms"
+    if value < 60:  # noqa: PLR2004  (a minute)
+        return f"{value:.1f} s"
+    for unit, name, part, part_name in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if value >= unit:
+            whole, rest = divmod(round(value / part), unit // part)
+            return f"{whole} {name} {rest} {part_name}" if rest else f"{whole} {name}"
+    return f"{value:.0f} s"
+
+
+def time_axis(end_s: float) -> tuple[float, str]:
+    """Return by what to divide seconds for an axis that ends there, and the name of the unit."""
+    for unit, name in ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if end_s >= 2 * unit:
+            return unit, name
+    return 1.0, "seconds"

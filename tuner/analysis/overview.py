@@ -1,0 +1,50 @@
+"""A row for each trial: the table in which all trials of an experiment stand side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tuner.core.result import DONE, TRIAL_ID
+
+from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
+from .ranking import Mode, is_number, rank
+from .result import Result
+from .rows import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STATUS = "status"
+LOGDIR = "logdir"
+
+
+def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the table of `ResultGrid.get_dataframe` for the row chosen of each trial, empty for a trial without one."""
+    return to_frame(*trials_rows(results, chosen))
+
+
+def trials_rows(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the same as flat rows, and the names of its columns in their order."""
+    metrics = [
+        {**(flat_metrics(row) or {TRIAL_ID: result.trial_id}), DONE: result.metrics[DONE]}
+        for result, row in zip(results, chosen, strict=True)
+    ]
+    configs = [flat_config(result.config) for result in results]
+    ends = [{STATUS: str(result.status), LOGDIR: result.path} for result in results]
+    first = next((flat for flat, row in zip(metrics, chosen, strict=True) if row), metrics[0] if metrics else {})
+    names = [name for name in in_order_of_appearance([first, *configs, *metrics]) if name not in (STATUS, LOGDIR)]
+    rows = [{**flat, **config, **end} for flat, config, end in zip(metrics, configs, ends, strict=True)]
+    return rows, [*names, STATUS, LOGDIR]
+
+
+def best_row(rows: Sequence[Row], metric: str, mode: Mode) -> Row | None:
+    """Return the first row with the best value of the metric, None where no row has a number there.
+
+    Args:
+        rows: The results of a trial.
+        metric: Which metric.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+    """
+    scored = [(value, row) for row in rows if is_number(value := value_at(row, metric))]
+    return max(scored, key=lambda pair: rank(pair[0], mode))[1] if scored else None

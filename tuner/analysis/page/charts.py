@@ -1,0 +1,201 @@
+"""Which charts stand on the page, in which order, and what is said about each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tuner.analysis.figures.curves import curves_figure
+from tuner.analysis.figures.decisions import MAX_BRACKETS, MAX_DOTS, MAX_MEMBERS, lineage_figure, rungs_figure, schedules_figure
+from tuner.analysis.figures.parameters import coordinates_figure, importance_figure, slice_figure
+from tuner.analysis.figures.plots import MAX_AXES, chosen_axes
+from tuner.analysis.figures.search import history_figure, pareto_figure, slots_figure
+from tuner.analysis.plots.curves import learning_curves
+from tuner.analysis.plots.history import history_over_time, history_over_trials
+from tuner.analysis.plots.lineage import lineage, schedules
+from tuner.analysis.plots.parameters import Axis, axes, param_importances, tried
+from tuner.analysis.plots.pareto import pareto
+from tuner.analysis.plots.rungs import rungs
+from tuner.analysis.plots.slots import spans
+from tuner.analysis.plots.source import Source
+from tuner.analysis.plots.thinning import MAX_POINTS, MAX_TRIALS, spread
+from tuner.analysis.ranking import Mode
+from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_MAX_LINES: Final = 500
+_MAX_POINTS: Final = 2000
+_MAX_SLICES: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart on the page.
+
+    Attributes:
+        name: Its name in links.
+        title: Its heading.
+        note: What is to be said about it.
+        figure: The chart; None where there is none to be drawn, for a reason that the note tells.
+        is_wide: Whether it takes the whole width of the page.
+        min_width: In pixels; on a narrower screen it is scrolled.
+    """
+
+    name: str
+    title: str
+    note: str
+    figure: go.Figure | None
+    is_wide: bool = True
+    min_width: int = 300
+
+
+def charts(source: Source) -> Iterator[Chart]:
+    """Yield the charts of an experiment; those for which it has no matter at all, e.g. rungs, are not among them.
+
+    Args:
+        source: The experiment.
+    """
+    if source.metric is None or source.mode is None:
+        yield Chart("curves", "Learning curves", "The experiment names no metric and no mode, so nothing can be compared.", None)
+    elif not source.trials or not any(source.metric in trial.summary for trial in source.trials):
+        yield Chart("curves", "Learning curves", f"No trial reported {source.metric!r} as a number.", None)
+    else:
+        importance = _importance(source)
+        yield _curves(source)
+        yield _history(source, is_wide=importance.is_wide)
+        yield importance
+        yield from _parameters(source)
+    for chart in (_rungs, _lineage, _schedules, _slots, _quality):
+        yield from chart(source)
+
+
+def _curves(source: Source) -> Chart:
+    metric, mode = source.objective
+    found = learning_curves(source)
+    num_long = sum(curve.num_results > MAX_POINTS for curve in found)
+    notes = []
+    if len(source.trials) > MAX_TRIALS:
+        half = MAX_TRIALS // 2
+        notes.append(f"Drawn are {MAX_TRIALS} of {len(source.trials):,} trials: the best {half}, and others spread evenly over the ranks.")
+    if num_long:
+        notes.append(
+            f"Of curves with more than {MAX_POINTS} points ({num_long} here) first, last, extremes and others evenly between are drawn."
+        )
+    return Chart("curves", "Learning curves", " ".join(notes), curves_figure(found, metric, mode, TRAINING_ITERATION))
+
+
+def _history(source: Source, *, is_wide: bool) -> Chart:
+    steps = history_over_time(source)
+    is_over_time = bool(steps)
+    figure = history_figure(steps or history_over_trials(source), *source.objective, is_over_time=is_over_time)
+    return Chart("history", "Best so far", "Of any trial, at any of its results.", figure, is_wide=is_wide)
+
+
+def _importance(source: Source) -> Chart:
+    title = "Parameter importance"
+    try:
+        found = param_importances(source)
+    except (ImportError, ValueError) as error:
+        return Chart("importance", title, f"Not to be told: {error}.", None)
+    more = f" Drawn are the first 20 of {len(found)}." if len(found) > 20 else ""  # noqa: PLR2004  (of the figure)
+    return Chart(
+        "importance",
+        title,
+        f"How differently parameters are distributed among the best tenth (PED-ANOVA).{more}",
+        importance_figure(found),
+        is_wide=False,
+    )
+
+
+def _parameters(source: Source) -> Iterator[Chart]:
+    every = axes(source.trials)
+    if not every:
+        yield Chart("parallel", "Parameters", "No parameter differs between trials.", None)
+        return
+    metric, mode = source.objective
+    shown = chosen_axes(source, None, MAX_AXES)
+    lines = tried(source, _MAX_LINES)
+    notes = [
+        "Each line is a trial; better is up."
+        + (" A line below an axis: the trial has no such parameter." if _is_conditional(source, shown) else "")
+    ]
+    if len(source.trials) > len(lines):
+        notes.append(f"Drawn are {len(lines)} of {len(source.trials):,} trials, spread evenly over the ranks, the best one among them.")
+    if len(every) > len(shown):
+        notes.append(f"Drawn are the {len(shown)} most important of {len(every)} parameters.")
+    yield Chart(
+        "parallel",
+        "Parallel coordinates",
+        " ".join(notes),
+        coordinates_figure(lines, shown, metric, mode),
+        min_width=110 * (len(shown) + 1),
+    )
+    sliced = chosen_axes(source, None, _MAX_SLICES)
+    dots = tried(source, _MAX_POINTS)
+    note = (
+        f"Drawn are {len(dots):,} of {len(source.trials):,} trials, spread evenly over the ranks." if len(source.trials) > len(dots) else ""
+    )
+    yield Chart("slices", "Parameter against metric", note, slice_figure(dots, sliced, metric, mode), min_width=220 * min(3, len(sliced)))
+
+
+def _is_conditional(source: Source, shown: list[Axis]) -> bool:
+    return any(axis.name not in trial.evaluated_params for axis in shown for trial in source.trials)
+
+
+def _rungs(source: Source) -> Iterator[Chart]:
+    entries = rungs(source)
+    if entries:
+        brackets = {entry.bracket for entry in entries}
+        note = "A dot is a trial at a rung; above each rung: how many came → how many went on."
+        if len(brackets) > MAX_BRACKETS:
+            note += f" Drawn are the {MAX_BRACKETS} largest of {len(brackets)} brackets."
+        if any(count > MAX_DOTS for count in Counter((entry.bracket, entry.level, entry.fate) for entry in entries).values()):
+            note += f" Of more than {MAX_DOTS} dots of one colour at a rung, not more than so many are drawn, evenly chosen."
+        best_id = source.best.trial_id if source.best else None
+        figure = rungs_figure(entries, source.metric, source.mode, best_id)
+        yield Chart("rungs", "Rungs and brackets", note, figure)
+
+
+def _lineage(source: Source) -> Iterator[Chart]:
+    stretches = lineage(source)
+    if stretches:
+        num_members = len({stretch.trial_id for stretch in stretches})
+        more = f" Drawn are {MAX_MEMBERS} of {num_members:,} members." if num_members > MAX_MEMBERS else ""
+        note = f"Upright lines: a trial goes on from another one's checkpoint.{more}"
+        yield Chart("lineage", "Lineage", note, lineage_figure(stretches, schedules(source)))
+
+
+def _schedules(source: Source) -> Iterator[Chart]:
+    steps = schedules(source)
+    if steps:
+        note = "Each line follows a trial back to where its training began, over all trials that it descends from."
+        num_lines = len({step.trial_id for step in steps})
+        if num_lines > MAX_MEMBERS:
+            note += f" Drawn are the best one of {num_lines:,} trials and the first {MAX_MEMBERS} others."
+        yield Chart("schedules", "Schedules of hyperparameters", note, schedules_figure(steps), min_width=520)
+
+
+def _slots(source: Source) -> Iterator[Chart]:
+    runs = spans(source)
+    if runs:
+        note = f"{len(runs):,} runs of {len({run.trial_id for run in runs}):,} trials; the best one is framed."
+        yield Chart("slots", "Which trial ran when", note, slots_figure(runs, source.best.trial_id if source.best else None))
+
+
+def _quality(source: Source) -> Iterator[Chart]:
+    if source.best is None or source.metric is None or source.mode is None or source.metric == TIME_TOTAL_S:
+        return
+    if TIME_TOTAL_S not in source.best.summary:
+        return
+    metrics: tuple[str, str] = (TIME_TOTAL_S, source.metric)
+    modes: tuple[Mode, Mode] = ("min", source.mode)
+    points = pareto(source, metrics, modes)
+    note = "Training time and last value of each trial; the line joins those that no other one beats in both."
+    shown = [point for point in points if point.is_on_front] + spread([point for point in points if not point.is_on_front], _MAX_POINTS)
+    if len(shown) < len(points):
+        note += f" Drawn are {len(shown):,} of {len(points):,} trials, the front among them."
+    yield Chart("quality", "Quality against training time", note, pareto_figure(shown, metrics, modes))

@@ -1,0 +1,116 @@
+"""What stands on the page as text: the experiment in figures, its best trial, its slowest and failed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any, Final
+
+from tuner.analysis.figures.style import STATE_COLORS, direction, seconds
+from tuner.analysis.plots.headline import Headline, failed, headline, slowest
+from tuner.analysis.plots.parameters import as_text
+from tuner.analysis.plots.source import Source
+
+_MAX_TEXT: Final = 160
+_MAX_FAILED: Final = 100
+
+
+def head(source: Source) -> str:
+    """Return the head of the page: name, place and the figures that people ask for first."""
+    figures = headline(source)
+    cells = "".join([_best(figures), _trials(figures), _time(figures), _saved(figures)])
+    place = f'<div class="soft path">{escape(figures.path)}</div>'
+    return f'<header><h1>{escape(figures.name)}</h1>{place}<dl class="figures">{cells}</dl></header>'
+
+
+def _cell(name: str, value: str, more: str = "", kind: str = "") -> str:
+    """Return one of the figures; value and more are HTML."""
+    small = f"<small>{more}</small>" if more else ""
+    return f'<div class="figure{kind}"><dt>{name}</dt><dd>{value}{small}</dd></div>'
+
+
+def _best(figures: Headline) -> str:
+    if figures.metric is None:
+        return _cell("Metric", "none", "The experiment names none, so no trial is the best one.")
+    name = f"Best {escape(figures.metric)}{direction(figures.mode)}"
+    if figures.best_trial_id is None:
+        return _cell(name, "none", "No trial has a finite value.")
+    return _cell(name, escape(f"{figures.best_value:.6g}"), f'last value of <a href="#best">{escape(figures.best_trial_id)}</a>', " best")
+
+
+def _trials(figures: Headline) -> str:
+    states = "".join(
+        f'<span class="state" style="--dot:{STATE_COLORS.get(state, "#93a1b0")}">{count:,} {escape(state)}</span>'
+        for state, count in figures.num_by_state.items()
+    )
+    return _cell("Trials", f"{figures.num_trials:,}", f'<span class="states">{states}</span>' if states else "There are none.")
+
+
+def _time(figures: Headline) -> str:
+    more = f"{figures.num_iterations:,} iterations; trials ran {seconds(figures.run_s)} in all"
+    return _cell("Time", seconds(figures.wall_s) if figures.wall_s else seconds(figures.run_s), more)
+
+
+def _saved(figures: Headline) -> str:
+    saving = figures.saving
+    if saving is None:
+        return _cell("Saved by early stopping", "nothing", "No trial was stopped early.")
+    more = (
+        f"about {seconds(saving.time_s)}: {saving.iterations:,} iterations that {saving.num_trials:,} trials did not train, "
+        f"up to {saving.full_iterations:,} each, at their own pace"
+    )
+    return _cell("Saved by early stopping", f"{100 * saving.share:.0f} %", more)
+
+
+def best_section(source: Source) -> str:
+    """Return the best trial with its parameters; nothing where there is none."""
+    figures = headline(source)
+    if figures.best_trial_id is None:
+        return ""
+    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(_text(value))}</dd></div>" for name, value in figures.best_config.items())
+    title = f"Best trial: {escape(figures.best_trial_id)}"
+    return f'<section id="best" class="wide"><h2>{title}</h2><dl class="params">{items}</dl></section>'
+
+
+def tables(source: Source) -> str:
+    """Return the tables: all trials, which the page's script fills, the slowest and the failed ones."""
+    return "\n".join([_ALL_TRIALS, _slowest(source), _failed(source)])
+
+
+_ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All trials</h2>
+<div class="tools"><input id="filter" type="search" aria-label="Filter"
+ placeholder="Filter: a text, or conditions such as lr&lt;0.01 state=failed">
+<select id="state" aria-label="State"><option value="">every state</option></select><span id="count" class="soft"></span></div>
+<div class="scroll"><table id="trial-table"><thead><tr></tr></thead><tbody></tbody></table></div>
+<p><button id="more" class="more" type="button" hidden>Show more</button></p>
+<noscript><p class="note">The charts and this table are drawn by the page's own script, which is switched off.</p></noscript></section>"""
+
+
+def _slowest(source: Source) -> str:
+    found = slowest(source)
+    rows = [[one.trial_id, one.state, seconds(one.run_s), f"{100 * one.share:.1f} %", f"{one.num_iterations:,}"] for one in found]
+    names = ("trial", "state", "ran", "share of all", "iterations")
+    return _table("slowest", "Slowest trials", names, rows, "The trials that ran longest, all attempts together.")
+
+
+def _failed(source: Source) -> str:
+    found = failed(source)
+    rows = [[one.trial_id, str(one.training_iteration), _text(one.error, 400), one.log] for one in found[:_MAX_FAILED]]
+    note = f"The first {_MAX_FAILED} of {len(found):,}." if len(found) > _MAX_FAILED else "" if found else "No trial failed."
+    return _table("failed", "Failed trials", ("trial", "iteration", "last line of the error", "log"), rows, note)
+
+
+def _table(name: str, title: str, names: Sequence[str], rows: Iterable[Sequence[str]], note: str) -> str:
+    lines = ["<tr>" + "".join(f"<td{_kind(cell)}>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
+    heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in names)
+    table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>' if lines else ""
+    return f'<section id="{name}" class="wide"><h2>{title}</h2>{f"<p class=note>{escape(note)}</p>" if note else ""}{table}</section>'
+
+
+def _kind(cell: str) -> str:
+    return ' class="long"' if len(cell) > 24 else ""  # noqa: PLR2004  (may be broken into lines)
+
+
+def _text(value: Any, max_length: int = _MAX_TEXT) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else as_text(value)
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"

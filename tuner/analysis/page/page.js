@@ -1,0 +1,152 @@
+"use strict";
+(() => {
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+
+  // Charts: the look belongs to the colour scheme, so it is laid under each figure here and changed with the scheme.
+  const figures = read("figures");
+  const looks = read("looks");
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const config = {
+    responsive: true,
+    displaylogo: false,
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
+  };
+  const layoutOf = (figure, scheme) => Object.assign({}, figure.layout, { template: looks[scheme] });
+  const draw = (scheme) =>
+    Promise.all(
+      figures.map((figure) => {
+        const place = document.getElementById(figure.place);
+        return Plotly.react(place, figure.data, layoutOf(figure, scheme), config).then(() => place.setAttribute("data-drawn", "true"));
+      }),
+    );
+  const scheme = () => (dark.matches ? "dark" : "light");
+  draw(scheme()).then(() => document.body.setAttribute("data-drawn", String(figures.length)));
+  dark.addEventListener("change", () => draw(scheme()));
+
+  // On paper everything is light, and a chart is as wide as the page whatever the window was.
+  const drawings = () => document.querySelectorAll("svg.main-svg");
+  window.addEventListener("beforeprint", () => {
+    if (dark.matches) draw("light");
+    document.querySelectorAll(".chart").forEach((chart) => {
+      chart.style.minWidth = "0";
+      chart.querySelectorAll(".svg-container").forEach((box) => {
+        box.dataset.style = box.getAttribute("style");
+        box.style.width = "100%";
+        box.style.height = "auto";
+        box.style.aspectRatio = `${chart.offsetWidth} / ${chart.offsetHeight}`;
+      });
+    });
+    drawings().forEach((svg) => {
+      svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
+      svg.style.width = "100%";
+      svg.style.height = "auto";
+    });
+  });
+  window.addEventListener("afterprint", () => {
+    draw(scheme());
+    document.querySelectorAll(".svg-container").forEach((box) => box.setAttribute("style", box.dataset.style || ""));
+    drawings().forEach((svg) => {
+      svg.removeAttribute("viewBox");
+      svg.style.width = svg.style.height = "";
+    });
+  });
+
+  // The table: texts are only ever set as texts, never as markup.
+  const table = read("trials");
+  const columns = table.columns;
+  const body = document.querySelector("#trial-table tbody");
+  const head = document.querySelector("#trial-table thead tr");
+  const filter = document.getElementById("filter");
+  const state = document.getElementById("state");
+  const count = document.getElementById("count");
+  const more = document.getElementById("more");
+  const PAGE = 50;
+  const isNumber = columns.map((_, place) => table.rows.some((row) => typeof row[place] === "number") && table.rows.every((row) => typeof row[place] !== "string" || ["nan", "inf", "-inf"].includes(row[place])));
+  const rows = table.rows.map((cells, place) => ({ cells, place, text: cells.join("\u0000").toLowerCase() }));
+  let sorted = { column: -1, sign: 1 };
+  let shown = PAGE;
+
+  const numeric = (value) => (typeof value === "number" ? value : value === "inf" ? Infinity : value === "-inf" ? -Infinity : NaN);
+  const compare = (one, other) => {
+    const [a, b] = [one.cells[sorted.column], other.cells[sorted.column]];
+    if (isNumber[sorted.column]) {
+      const [x, y] = [numeric(a), numeric(b)];
+      if (Number.isNaN(x) || Number.isNaN(y)) return Number(Number.isNaN(x)) - Number(Number.isNaN(y)); // what is no number is last
+      return sorted.sign * (x - y);
+    }
+    if (a === null || b === null) return Number(a === null) - Number(b === null);
+    return sorted.sign * String(a).localeCompare(String(b), undefined, { numeric: true });
+  };
+  const OPERATORS = {
+    "<": (a, b) => a < b, ">": (a, b) => a > b, "<=": (a, b) => a <= b, ">=": (a, b) => a >= b, "=": (a, b) => a === b,
+  };
+  const condition = (word) => {
+    const parts = /^(.+?)(<=|>=|<|>|=)(.+)$/.exec(word);
+    const column = parts ? columns.findIndex((name) => name.toLowerCase() === parts[1].toLowerCase()) : -1;
+    if (column < 0) return (row) => row.text.includes(word.toLowerCase());
+    const limit = Number(parts[3]);
+    if (Number.isNaN(limit)) return (row) => String(row.cells[column]).toLowerCase() === parts[3].toLowerCase();
+    return (row) => typeof row.cells[column] === "number" && OPERATORS[parts[2]](row.cells[column], limit);
+  };
+  const matching = () => {
+    const conditions = filter.value.split(/\s+/).filter(Boolean).map(condition);
+    const found = rows.filter((row) => (!state.value || row.cells[1] === state.value) && conditions.every((holds) => holds(row)));
+    return sorted.column < 0 ? found : found.sort((a, b) => compare(a, b) || a.place - b.place);
+  };
+  const kindOf = (column) => (isNumber[column] ? "number" : columns[column] === "decision" ? "decision" : "");
+  const written = (value) => (typeof value === "number" && value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(4) : String(value));
+  const cellOf = (row, column) => {
+    const cell = document.createElement("td");
+    const value = row.cells[column];
+    cell.textContent = value === null ? "–" : written(value);
+    cell.className = kindOf(column);
+    if (String(value).length > 40) cell.title = String(value);
+    if (column === 1) {
+      const mark = document.createElement("span");
+      mark.className = "state";
+      mark.style.setProperty("--dot", looks.states[value] || "#93a1b0");
+      mark.textContent = String(value);
+      cell.replaceChildren(mark);
+    }
+    return cell;
+  };
+  const show = () => {
+    const found = matching();
+    const visible = found.slice(0, shown).map((row) => {
+      const line = document.createElement("tr");
+      if (row.place === table.best) line.className = "best";
+      line.replaceChildren(...columns.map((_, column) => cellOf(row, column)));
+      return line;
+    });
+    body.replaceChildren(...visible);
+    count.textContent = `${visible.length} of ${found.length} trials` + (found.length < rows.length ? ` (${rows.length} in all)` : "");
+    more.hidden = visible.length === found.length;
+  };
+  columns.forEach((name, column) => {
+    const cell = document.createElement("th");
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = name;
+    cell.className = kindOf(column);
+    cell.scope = "col";
+    button.addEventListener("click", () => {
+      sorted = { column, sign: sorted.column === column ? -sorted.sign : 1 };
+      head.querySelectorAll("th").forEach((other, place) => {
+        if (place === column) other.setAttribute("aria-sort", sorted.sign > 0 ? "ascending" : "descending");
+        else other.removeAttribute("aria-sort");
+      });
+      show();
+    });
+    cell.append(button);
+    head.append(cell);
+  });
+  [...new Set(rows.map((row) => row.cells[1]))].forEach((name) => {
+    const option = document.createElement("option");
+    option.value = option.textContent = name;
+    state.append(option);
+  });
+  filter.addEventListener("input", () => { shown = PAGE; show(); });
+  state.addEventListener("change", () => { shown = PAGE; show(); });
+  more.addEventListener("click", () => { shown += 10 * PAGE; show(); });
+  show();
+})();

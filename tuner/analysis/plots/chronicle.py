@@ -1,0 +1,194 @@
+"""When everything happened: an experiment's journal, gone through once, for the charts that need more than the trials themselves."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+from schedulers.decisions import Number
+from tuner.analysis.frames import value_at
+from tuner.analysis.ranking import Mode, is_number, rank
+from tuner.core.result import TRAINING_ITERATION
+
+Body = Mapping[str, Any]
+
+_SAVE: Final = "save"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of a trial on a slot.
+
+    Attributes:
+        trial_id: Whose.
+        attempt: Which; counts from 1.
+        start_s: When its worker was up, in seconds of experiment time.
+        end_s: When its worker was gone; that of the last record where it was not.
+        outcome: How the worker ended: ``"completed"``, ``"stopped"``, ``"failed"``, ``"killed"`` or ``"lost"``; ``""`` where it did not.
+        verdict: What had been decided about the trial last, e.g. ``"pause"``; ``""`` for nothing.
+        is_complete: Whether that was an end after a full training.
+    """
+
+    trial_id: str
+    attempt: int
+    start_s: float
+    end_s: float
+    outcome: str = ""
+    verdict: str = ""
+    is_complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided about a trial.
+
+    Attributes:
+        trial_id: About whom.
+        time_s: When, in seconds of experiment time.
+        iteration: ``training_iteration`` that the trial had reported last, 0 for none.
+        kind: What: ``"stop"``, ``"pause"``, ``"resume"``, ``"exploit"`` or ``"resize"``.
+        rule: Why, as a dotted name.
+        numbers: The numbers that were compared; those that are not finite as floats again.
+    """
+
+    trial_id: str
+    time_s: float
+    iteration: int
+    kind: str
+    rule: str
+    numbers: Mapping[str, Number | str]
+
+    def number(self, *names: str) -> float | None:
+        """Return the first of these numbers that there is, None for none."""
+        return next((float(value) for name in names if is_number(value := self.numbers.get(name))), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """A result that was better than all before it, of whichever trial.
+
+    Attributes:
+        time_s: When it was reported, in seconds of experiment time.
+        trial_id: By whom.
+        training_iteration: At which iteration.
+        value: The metric.
+    """
+
+    time_s: float
+    trial_id: str
+    training_iteration: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What one trial reported, all attempts in their order; as arrays, since there may be millions.
+
+    Attributes:
+        times_s: When, in seconds of experiment time.
+        iterations: ``training_iteration``.
+        values: The metric, NaN where it was missing.
+    """
+
+    times_s: array[float] = field(default_factory=lambda: array("d"))
+    iterations: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def at(self, level: float) -> tuple[float, float] | None:
+        """Return when a level of iterations was first reached, and the metric there; None if it was not."""
+        return next(((self.times_s[i], self.values[i]) for i, reached in enumerate(self.iterations) if reached >= level), None)
+
+
+@final
+class Chronicle:
+    """What happened when, in seconds of experiment time, which goes on over restarts.
+
+    Args:
+        records: The journal, in its order.
+        trial_ids: Whom it is about.
+        metric: The metric that is followed, flattened; None for none.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
+
+    Attributes:
+        attempts: Each run of each trial, in the order of their ends.
+        decided: What was decided, in its order, but for saving.
+        improvements: The results that were better than all before them.
+        reports: What each trial reported.
+        end_s: When the last thing happened.
+    """
+
+    def __init__(self, records: Iterable[Body], trial_ids: Collection[str], metric: str | None = None, mode: Mode | None = None) -> None:
+        self.attempts: list[Attempt] = []
+        self.decided: list[Decided] = []
+        self.improvements: list[Improvement] = []
+        self.reports: dict[str, Reports] = {}
+        self.end_s = 0.0
+        self._known = frozenset(trial_ids)
+        self._metric = metric
+        self._mode = mode
+        self._started: dict[str, tuple[int, float]] = {}
+        self._verdicts: dict[str, tuple[str, bool]] = {}
+        for record in records:
+            self._take(record)
+        for trial_id in list(self._started):
+            self._close(trial_id, self.end_s, "")
+
+    def _take(self, record: Body) -> None:
+        if record["k"] == "restarted":
+            for trial_id in list(self._started):
+                self._close(trial_id, self.end_s, "")
+        self.end_s = record["t"]
+        if record.get("id") in self._known:
+            self._take_own(record, record["id"])
+        for said in record.get("d", ()):
+            if said["k"] != _SAVE and said.get("id") in self._known:
+                self._decide(said)
+
+    def _take_own(self, record: Body, trial_id: str) -> None:
+        match record["k"]:
+            case "result":
+                self._report(trial_id, record["m"])
+            case "started":
+                self._close(trial_id, self.end_s, "stopped")
+                self._started[trial_id] = record["a"], self.end_s
+                self._verdicts.pop(trial_id, None)
+            case "pause_requested" | "trial_stop_requested":  # by the user
+                self._verdicts[trial_id] = "pause" if record["k"] == "pause_requested" else "stop", False
+            case "exited":
+                self._close(trial_id, self.end_s, record["outcome"])
+            case _:
+                pass
+
+    def _close(self, trial_id: str, end_s: float, outcome: str) -> None:
+        if trial_id in self._started:
+            number, start_s = self._started.pop(trial_id)
+            self.attempts.append(Attempt(trial_id, number, start_s, end_s, outcome, *self._verdicts.get(trial_id, ("", False))))
+
+    def _report(self, trial_id: str, metrics: Body) -> None:
+        reports = self.reports.setdefault(trial_id, Reports())
+        iteration = metrics.get(TRAINING_ITERATION, 0)
+        value = value_at(metrics, self._metric) if self._metric else None
+        reports.times_s.append(self.end_s)
+        reports.iterations.append(iteration)
+        reports.values.append(value if is_number(value) else math.nan)
+        if self._mode and is_number(value) and math.isfinite(value) and self._is_better(value, self._mode):
+            self.improvements.append(Improvement(self.end_s, trial_id, iteration, float(value)))
+
+    def _is_better(self, value: float, mode: Mode) -> bool:
+        return not self.improvements or rank(value, mode) > rank(self.improvements[-1].value, mode)
+
+    def _decide(self, said: Body) -> None:
+        trial_id = said["id"]
+        if said["k"] != "resume" and self._verdicts.get(trial_id, ("", False))[0] != "stop":  # which outweighs what else is said
+            self._verdicts[trial_id] = said["k"], bool(said.get("is_complete"))
+        iterations = self.reports[trial_id].iterations if trial_id in self.reports else ()
+        numbers = {name: _as_number(value) for name, value in said["n"].items()}
+        self.decided.append(Decided(trial_id, self.end_s, int(iterations[-1]) if iterations else 0, said["k"], said["rule"], numbers))
+
+
+def _as_number(value: Number | str) -> Number | str:
+    """Return a number that JSON does not know, and that stands there by its name, as a number."""
+    return float(value) if isinstance(value, str) and value.lower() in ("nan", "inf", "-inf", "infinity", "-infinity") else value

@@ -1,0 +1,180 @@
+"""An experiment in figures: how many trials, how long, and what early stopping has saved."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.analysis.ranking import Mode, is_number
+from tuner.core.result import TIME_TOTAL_S
+from tuner.core.trial import Ending, Status, Trial
+from tuner.storage.layout import ERROR, STDERR, trial_directory
+
+from .source import Source, state_of
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What was not trained since trials were stopped early: an estimate.
+
+    Attributes:
+        num_trials: How many trials were stopped early.
+        full_iterations: What is taken for a full training: the largest ``training_iteration`` that any trial reached.
+        iterations: How many iterations they would have needed up to there.
+        time_s: How long these would have taken in seconds, at the pace of each trial.
+        share: Part of the time that all trials would have run, had none been stopped early, which was saved; 0 to 1.
+    """
+
+    num_trials: int
+    full_iterations: int
+    iterations: int
+    time_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """An experiment in figures.
+
+    Attributes:
+        name: Name of its directory.
+        path: The directory.
+        metric: The metric that it optimises, None for none.
+        mode: ``"min"`` or ``"max"``: its direction; None for none.
+        best_trial_id: The trial with the best last value, None for none.
+        best_value: That value, NaN for none.
+        best_config: Its configuration, flattened with the parameters that are the same in all trials; empty for none.
+        num_trials: How many trials there are.
+        num_by_state: How many there are of each state, the most frequent first.
+        num_iterations: How many iterations count that were reported, by all trials.
+        run_s: How long the trials ran, all together, in seconds.
+        wall_s: Experiment time in seconds, from the first to the last thing that happened; None without a journal.
+        saving: What early stopping has saved, None where no trial was stopped early.
+    """
+
+    name: str
+    path: str
+    metric: str | None
+    mode: Mode | None
+    best_trial_id: str | None
+    best_value: float
+    best_config: Mapping[str, Any]
+    num_trials: int
+    num_by_state: Mapping[str, int]
+    num_iterations: int
+    run_s: float
+    wall_s: float | None
+    saving: Saving | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A trial that failed for good.
+
+    Attributes:
+        trial_id: Which.
+        error: The last line of what is known about it.
+        num_failures: How many of its attempts failed.
+        training_iteration: How far it had got.
+        log: Path of the file that tells more.
+    """
+
+    trial_id: str
+    error: str
+    num_failures: int
+    training_iteration: int
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A trial that took long.
+
+    Attributes:
+        trial_id: Which.
+        state: Where it stands, see `state_of`.
+        run_s: How long it ran, in seconds, all attempts together.
+        num_iterations: How many iterations of it count.
+        share: Its part of the time that all trials ran, 0 to 1.
+    """
+
+    trial_id: str
+    state: str
+    run_s: float
+    num_iterations: int
+    share: float
+
+
+def headline(source: Source) -> Headline:
+    """Return the experiment in figures."""
+    best = source.best
+    wall_s = source.chronicle.end_s
+    return Headline(
+        name=Path(source.experiment_path).name,
+        path=source.experiment_path,
+        metric=source.metric,
+        mode=source.mode,
+        best_trial_id=best.trial_id if best else None,
+        best_value=source.value_of(best) if best else math.nan,
+        best_config=best.evaluated_params if best else {},
+        num_trials=len(source.trials),
+        num_by_state=dict(Counter(state_of(trial) for trial in source.trials).most_common()),
+        num_iterations=sum(trial.num_rows for trial in source.trials),
+        run_s=math.fsum(run_times(source).values()),
+        wall_s=wall_s or None,
+        saving=saving(source),
+    )
+
+
+def run_times(source: Source) -> dict[str, float]:
+    """Return how long each trial ran, in seconds, all attempts together; without a journal the training time that it reported."""
+    if not source.chronicle.attempts:
+        return {trial.trial_id: _training_s(trial) for trial in source.trials}
+    times = dict.fromkeys((trial.trial_id for trial in source.trials), 0.0)
+    for attempt in source.chronicle.attempts:
+        times[attempt.trial_id] += attempt.end_s - attempt.start_s
+    return times
+
+
+def _training_s(trial: Trial) -> float:
+    """Return the training time up to where a trial is, in seconds, that of trials it descends from included."""
+    total = trial.last_result.get(TIME_TOTAL_S)
+    return float(total) if is_number(total) and math.isfinite(total) else 0.0
+
+
+def saving(source: Source) -> Saving | None:
+    """Return what early stopping has saved, None where no trial was stopped early."""
+    stopped = [trial for trial in source.trials if trial.ending is Ending.STOPPED_EARLY and trial.iteration]
+    if not stopped:
+        return None
+    full = max(trial.iteration for trial in source.trials)
+    missing = [full - trial.iteration for trial in stopped]
+    time_s = math.fsum(count * _training_s(trial) / trial.iteration for count, trial in zip(missing, stopped, strict=True))
+    spent_s = math.fsum(run_times(source).values())
+    return Saving(len(stopped), full, sum(missing), time_s, time_s / (time_s + spent_s) if time_s else 0.0)
+
+
+def slowest(source: Source, count: int = 10) -> list[Slow]:
+    """Return the trials that ran longest, the slowest first."""
+    times = run_times(source)
+    total = math.fsum(times.values()) or math.inf
+    ranked = sorted(source.trials, key=lambda trial: times[trial.trial_id], reverse=True)[:count]
+    return [Slow(trial.trial_id, state_of(trial), times[trial.trial_id], trial.num_rows, times[trial.trial_id] / total) for trial in ranked]
+
+
+def failed(source: Source) -> list[Failed]:
+    """Return the trials that failed for good, in the order of their creation."""
+    return [_failed(trial, source.experiment_path) for trial in source.trials if trial.status is Status.ERROR]
+
+
+def _failed(trial: Trial, experiment_path: str) -> Failed:
+    failure = trial.failures[-1] if trial.failures else None
+    said = f"{failure.traceback}\n{failure}" if failure and not failure.message else str(failure or "unknown")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    directory = Path(trial.local_path) if trial.local_path else trial_directory(experiment_path, trial.trial_id)
+    log = next((directory / name for name in (ERROR, STDERR) if (directory / name).is_file()), directory)
+    return Failed(trial.trial_id, lines[-1] if lines else "unknown", trial.num_failures, trial.iteration, str(log))

@@ -1,0 +1,89 @@
+"""What all charts are drawn from."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import final
+
+from tuner.analysis.ranking import Mode, objective_of, rank
+from tuner.analysis.rows import Rows
+from tuner.core.trial import Ending, Status, Trial
+from tuner.errors import StorageError
+from tuner.storage.recovery import read as journal_records
+
+from .chronicle import Chronicle
+
+
+@final
+class Source:
+    """The trials of an experiment, their results, and its journal, which is read when it is first asked for.
+
+    Args:
+        trials: The trials, in the order of their creation.
+        rows: Their results.
+        experiment_path: Directory of the experiment; one without a journal gives charts without times and decisions.
+        metric: The metric that it optimises, flattened; None for none.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
+    """
+
+    def __init__(
+        self, trials: Sequence[Trial], rows: Rows, experiment_path: str, metric: str | None = None, mode: Mode | None = None
+    ) -> None:
+        self.trials = trials
+        self.rows = rows
+        self.experiment_path = experiment_path
+        self.metric = metric
+        self.mode = mode
+
+    @functools.cached_property
+    def chronicle(self) -> Chronicle:
+        """What happened when; empty where there is no journal, or none that can be read."""
+        ids = {trial.trial_id for trial in self.trials}
+        try:
+            return Chronicle(journal_records(self.experiment_path), ids, self.metric, self.mode)
+        except StorageError:
+            return Chronicle((), ids)
+
+    def with_objective(self, metric: str | None, mode: Mode | None) -> Source:
+        """Return the source for another metric or direction, itself where neither is given."""
+        if (metric or self.metric, mode or self.mode) == (self.metric, self.mode):
+            return self
+        return Source(self.trials, self.rows, self.experiment_path, metric or self.metric, mode or self.mode)
+
+    @property
+    def objective(self) -> tuple[str, Mode]:
+        """Metric and mode (``"min"`` or ``"max"``: the direction of optimisation).
+
+        Raises:
+            ValueError: If there is no metric or no mode.
+        """
+        return objective_of(self.metric, self.mode)
+
+    def value_of(self, trial: Trial, metric: str | None = None) -> float:
+        """Return the last value of the metric, or of another one, that a trial reported; NaN for none."""
+        summary = trial.summary.get(metric or self.metric or "")
+        return math.nan if summary is None else float(summary.last)
+
+    @functools.cached_property
+    def best(self) -> Trial | None:
+        """The trial with the best last value, the first of equal ones, as by `ResultGrid.get_best_result`; None where there is none."""
+        mode = self.mode
+        if mode is None:
+            return None
+        known = [trial for trial in self.trials if math.isfinite(self.value_of(trial))]
+        return max(known, key=lambda trial: rank(self.value_of(trial), mode), default=None)
+
+    def ranked(self) -> list[Trial]:
+        """Return the trials that have a finite value, the best first; equal ones in the order of their creation."""
+        mode = self.mode
+        known = [trial for trial in self.trials if math.isfinite(self.value_of(trial))]
+        return known if mode is None else sorted(known, key=lambda trial: rank(self.value_of(trial), mode), reverse=True)
+
+
+def state_of(trial: Trial) -> str:
+    """Return where a trial stands, in the words of the charts: ``"completed"``, ``"stopped early"``, ``"paused"``, ``"failed"`` ..."""
+    if trial.status is Status.ERROR:
+        return str(Ending.FAILED)
+    return str(trial.ending) if trial.ending else trial.status.lower()

@@ -1,0 +1,63 @@
+"""Which trials and which points are drawn where there are too many to look at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from tuner.core.trial import Trial
+
+from .source import Source
+
+MAX_TRIALS: Final = 200
+"""More trials than this are thinned, unless told otherwise."""
+MAX_POINTS: Final = 200
+"""More points of one trial than this are thinned, unless told otherwise."""
+
+_T = TypeVar("_T")
+
+
+def spread(items: Sequence[_T], count: int) -> list[_T]:
+    """Return so many items, evenly spread, the first and the last among them; all where there are no more.
+
+    Example:
+        >>> spread(range(10), 4)
+        [0, 3, 6, 9]
+    """
+    if len(items) <= count:
+        return list(items)
+    if count < 2:  # noqa: PLR2004  (one has no distance)
+        return list(items[:count])
+    return [items[round(place * (len(items) - 1) / (count - 1))] for place in range(count)]
+
+
+def shown_trials(source: Source, max_trials: int) -> list[Trial]:
+    """Return the trials that are drawn, in the order of their creation: the better half of the places goes to the best of them.
+
+    Args:
+        source: The trials.
+        max_trials: How many at most. The other half is spread evenly over the ranks of those left, trials without a value being last.
+    """
+    if len(source.trials) <= max_trials:
+        return list(source.trials)
+    ranked = source.ranked()
+    has_rank = {trial.trial_id for trial in ranked}
+    ranked += [trial for trial in source.trials if trial.trial_id not in has_rank]
+    num_best = (max_trials + 1) // 2 if source.mode and has_rank else 0
+    chosen = {trial.trial_id for trial in (*ranked[:num_best], *spread(ranked[num_best:], max_trials - num_best))}
+    return [trial for trial in source.trials if trial.trial_id in chosen]
+
+
+def shown_places(values: Sequence[float], max_points: int) -> list[int]:
+    """Return the places of the points that are drawn, in order: first, last, smallest, largest, and as many evenly between them.
+
+    Example:
+        >>> shown_places([5.0, 4.0, 9.0, 3.0, 2.0, 1.0, 1.5, 1.6], 5)
+        [0, 2, 4, 5, 7]
+    """
+    if len(values) <= max_points:
+        return list(range(len(values)))
+    finite = [place for place, value in enumerate(values) if math.isfinite(value)]
+    extremes = {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)} if finite else set()
+    return sorted(extremes.union(spread(range(len(values)), max(2, max_points - len(extremes)))))
