@@ -52,7 +52,8 @@ class TuneReportCheckpointCallback:
 
     def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
         """Construct an object that is a callback of the namespaces in use, too."""
-        made: Self = object.__new__(_derived(cls, _callback_classes()))
+        wanted: Any = cls
+        made: Self = object.__new__(_derived(wanted, _callback_classes()))
         return made
 
     def __init__(
