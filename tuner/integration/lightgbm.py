@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +19,9 @@ except ImportError as error:
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
 MODEL = "model.txt"
+
+_has_reported_last: ContextVar[bool] = ContextVar("has_reported_last", default=False)
+"""Whether the next round is one that an earlier attempt of the trial has reported."""
 
 
 class TuneReportCheckpointCallback:
@@ -90,6 +94,9 @@ class TuneReportCheckpointCallback:
 
     def __call__(self, env: Any) -> None:
         """Report the round; `env` is LightGBM's ``CallbackEnv``."""
+        if _has_reported_last.get():
+            _has_reported_last.set(False)
+            return
         num_rounds = env.iteration + 1
         is_last = self._checkpoint_at_end and num_rounds == env.end_iteration
         self._rounds.report(_metrics_of(env.evaluation_result_list), env.model, num_rounds, is_last=is_last)
@@ -122,7 +129,7 @@ def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
 
     Returns:
         ``num_boost_round``, the rounds that are left, and ``init_model``, the model or None. LightGBM refuses to train for no round:
-        where all are done, the model lacks the last one, which is then trained and reported again.
+        where all are done, the model lacks the last one, which is then trained again, but not reported again.
 
     Raises:
         ValueError: If `num_boost_round` is not positive.
@@ -137,6 +144,7 @@ def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
     num_left = num_rounds_left(num_boost_round, 0 if model is None else model.current_iteration())
     if model is not None and num_left == 0:
         num_left = 1
+        _has_reported_last.set(True)
         model = _first_rounds(model, num_boost_round - 1)
     return {"num_boost_round": num_left, "init_model": model}
 

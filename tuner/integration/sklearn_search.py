@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import copy
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,13 +23,16 @@ from schedulers.scheduler import Scheduler
 from searchers.domains import Domain
 from searchers.searcher import Searcher
 from searchers.space import choice
-from tuner.analysis import ResultGrid
+from tuner.analysis import Result, ResultGrid
 from tuner.config import FailureConfig, RunConfig, TuneConfig
 from tuner.execution.trainable import with_parameters
 from tuner.tuner import Tuner
 
 from .cv_results import ERROR, cv_results
 from .folds import FOLDS, Folds, Splits, scorer_of, splits_of
+
+MOST_VERBOSE = 3
+"""More is asked of scikit-learn at times, for a line for each fold."""
 
 
 def _has(name: str) -> Callable[[Any], bool]:
@@ -65,7 +70,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         estimator: What is searched over; it is cloned.
         param_distributions: What each parameter may be: search-space words such as ``tune.loguniform(1e-4, 1)``, or lists of values.
             Parameters of nested estimators are named ``"step__parameter"``.
-        n_iter: How many configurations are tried.
+        n_iter: How many configurations are tried, none of them twice.
         scoring: A scorer, or its name; several of them as a list or dictionary; None for the estimator's own. A larger score is better.
         n_jobs: How many trials run at once; None or -1, for as many as there are CPUs.
         refit: Whether the best estimator is fitted again with all of the data; of several scorers the name of the one that decides.
@@ -98,7 +103,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
     Raises:
         ValueError: In `fit`, if an argument is out of range, or every fit has failed.
         TypeError: In `fit`, if a parameter's distribution is neither a search-space word nor a list.
-        TrialFailed: In `fit`, if a fit has failed and `error_score` is ``"raise"``.
+        Exception: In `fit`, what a fit has raised, if `error_score` is ``"raise"``; a `TrialFailed` where that is of no type of Python's own.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -170,9 +175,9 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         splits = splits_of(self.estimator, X, y, cv=self.cv, groups=groups)
         data = (self.estimator, X, y, splits, self._folds(fit_params))
         with self._experiment(data, ranked) as grid:
+            _refuse_failure(grid, self.error_score)
             self.cv_results_ = cv_results(grid, len(splits), self.return_train_score)
             self.experiment_path_ = grid.experiment_path if self.storage_path is not None else None
-            _refuse_failure(grid)
         self.scorer_ = scorer
         self.n_splits_ = len(splits)
         self.best_index_ = int(self.cv_results_[f"rank_test_{ranked}"].argmin())
@@ -213,13 +218,15 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
                     scheduler=copy.deepcopy(self.scheduler),
                     max_concurrent_trials=None if self.n_jobs in (None, -1) else self.n_jobs,
                     time_budget_s=self.time_budget_s,
+                    duplicates="skip",
                     seed=None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31)),
                 ),
                 run_config=RunConfig(
                     name=f"{type(self.estimator).__name__}-{joblib.hash(data)[:12]}",
                     storage_path=directory,
-                    failure_config=FailureConfig(fail_fast="raise" if self.error_score == "raise" else False),
-                    verbose=self.verbose,
+                    failure_config=FailureConfig(fail_fast=self.error_score == "raise"),
+                    verbose=min(self.verbose, MOST_VERBOSE),
+                    durability="process" if self.storage_path is None else "group",
                     executor=self.executor,
                 ),
                 resume="auto",
@@ -299,11 +306,27 @@ def _domain(name: str, distribution: Any) -> Any:
     return distribution
 
 
-def _refuse_failure(grid: ResultGrid) -> None:
-    """Raise where no fit has succeeded."""
-    messages = [str(result.metrics.get(ERROR, result.error)) for result in grid]
-    means = [value for result in grid for name, value in result.metrics.items() if name.startswith("mean_test_")]
-    if all(result.error or ERROR in result.metrics for result in grid) and not np.isfinite(np.asarray(means, dtype=float)).any():
+def _refuse_failure(grid: ResultGrid, error_score: Any) -> None:
+    """Raise where a fit was to raise, or none has succeeded.
+
+    Raises:
+        Exception: What the first fit has raised, of the same type where that is one of Python's own, otherwise a `TrialFailed`.
+        ValueError: If no fit has succeeded.
+    """
+    for result, trial in zip(grid, grid.trials, strict=True):
+        if result.error and error_score == "raise" and trial.failures:
+            kind = getattr(builtins, trial.failures[-1].kind, None)
+            if isinstance(kind, type) and issubclass(kind, Exception):
+                raise kind(trial.failures[-1].message) from result.error
+            raise result.error
+    first = next((result for result in grid), None)
+    if first is None:
+        raise ValueError("no configuration was tried; give the search more time, or a larger n_iter")
+    if all(result.error or ERROR in result.metrics for result in grid) and not any(map(_has_score, grid)):
         raise ValueError(
-            f"all fits have failed, the first with {messages[0] if messages else 'no trial'}; error_score='raise' ends at the first"
+            f"all fits have failed, the first with {first.metrics.get(ERROR, first.error)}; error_score='raise' ends at the first"
         )
+
+
+def _has_score(result: Result) -> bool:
+    return any(math.isfinite(value) for name, value in result.metrics.items() if name.startswith("mean_test_"))
