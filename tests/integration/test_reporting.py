@@ -99,7 +99,7 @@ def test_a_callback_of_ones_own_keeps_its_hooks_and_those_of_ours(namespaces):
 
 def test_an_unknown_hook_is_refused(namespaces):
     namespaces("pytorch_lightning")
-    with pytest.raises(ValueError, match="on must name hooks.*got 'batch'; there are exception, fit_start, validation_end"):
+    with pytest.raises(ValueError, match=r"on must name hooks.*got 'batch'; there are exception, fit_start, validation_end"):
         pytorch_lightning.TuneReportCallback(on="batch")
 
 

@@ -44,10 +44,10 @@ def size(estimator):
     ("make", "sizes"),
     [
         (lambda: RandomForestClassifier(random_state=0, n_jobs=1), [2, 4, 6]),
-        (lambda: HistGradientBoostingClassifier(), [2, 4, 6]),
+        (HistGradientBoostingClassifier, [2, 4, 6]),
         (lambda: SGDClassifier(random_state=0), [1, 1, 1]),
-        (lambda: GaussianNB(), [150, 300, 450]),
-        (lambda: LogisticRegression(), [2, 2, 2]),
+        (GaussianNB, [150, 300, 450]),
+        (LogisticRegression, [2, 2, 2]),
     ],
 )
 def test_estimators_are_trained_by_steps(make, sizes, run, column):
@@ -86,7 +86,7 @@ def test_a_training_goes_on_from_its_checkpoint_with_todays_parameters(run, colu
 
 
 def test_an_estimator_without_steps_is_refused():
-    with pytest.raises(TypeError, match="SVC cannot be trained by steps.*use cross_validate_and_report"):
+    with pytest.raises(TypeError, match=r"SVC cannot be trained by steps.*use cross_validate_and_report"):
         fit_and_report(SVC(), X, Y, validation=(X, Y), num_steps=1)
     with pytest.raises(ValueError, match="num_steps must be at least 1, got 0"):
         fit_and_report(GaussianNB(), X, Y, validation=(X, Y), num_steps=0)
@@ -126,5 +126,5 @@ def test_a_retry_goes_on_with_the_next_fold(run, column):
 
 @pytest.mark.parametrize("cv", [KFold(3, shuffle=True), ShuffleSplit(3), ShuffleSplit(3, random_state=np.random.RandomState(0))])
 def test_folds_that_differ_from_trial_to_trial_are_refused(cv):
-    with pytest.raises(ValueError, match="cv must split the same way in each trial.*random_state=0"):
+    with pytest.raises(ValueError, match=r"cv must split the same way in each trial.*random_state=0"):
         cross_validate_and_report(GaussianNB(), X, Y, cv=cv)

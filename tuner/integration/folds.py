@@ -119,7 +119,8 @@ def check_splitter(cv: Any) -> None:
     """
     if hasattr(cv, "split") and getattr(cv, "shuffle", True) and not isinstance(getattr(cv, "random_state", 0), numbers.Integral):
         raise ValueError(
-            f"cv must split the same way in each trial, got {cv!r}, whose random_state is no number; give it one, e.g. random_state=0"
+            f"cv must split the same way in each trial, got {type(cv).__name__} with random_state={getattr(cv, 'random_state', None)!r}; "
+            "give it a number, e.g. random_state=0"
         )
 
 

@@ -103,7 +103,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
     Raises:
         ValueError: In `fit`, if an argument is out of range, or every fit has failed.
         TypeError: In `fit`, if a parameter's distribution is neither a search-space word nor a list.
-        Exception: In `fit`, what a fit has raised, if `error_score` is ``"raise"``; a `TrialFailed` where that is of no type of Python's own.
+        Exception: In `fit`, what a fit has raised, if `error_score` is ``"raise"``; a `TrialFailed` where its type is none of Python's.
 
     Example:
         >>> from sklearn.datasets import load_iris
