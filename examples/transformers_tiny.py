@@ -83,7 +83,12 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
             metric="loss",
             mode="min",
             num_samples=options.trials,
-            scheduler=PopulationBasedTraining(perturbation_interval=2, quantile_fraction=0.5, hyperparam_mutations=space),
+            scheduler=PopulationBasedTraining(
+                time_attr="training_iteration",
+                perturbation_interval=2,
+                quantile_fraction=0.5,
+                hyperparam_mutations=space,
+            ),
             seed=options.seed,
         ),
         run_config=tune.RunConfig(storage_path=options.storage_path, checkpoint_config=tune.CheckpointConfig(num_to_keep=2)),
@@ -102,7 +107,7 @@ def show(results: tune.ResultGrid) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=6, help="how many models there are in the population")
+    parser.add_argument("--trials", type=int, default=4, help="how many models there are in the population")
     parser.add_argument("--seed", type=int, help="what the choice of configurations follows from; default: drawn and written down")
     parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
     parser.add_argument("--restore", metavar="DIRECTORY", help="go on with the experiment in this directory instead of a new one")

@@ -14,12 +14,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {
-    "ax", "bayes_opt", "fsspec", "hyperopt", "joblib", "optuna", "pandas", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX",
-    "torch",
+    "ax", "bayes_opt", "fsspec", "hyperopt", "joblib", "keras", "lightgbm", "lightning", "optuna", "pandas", "pytorch_lightning", "ray", "rich",
+    "scipy", "sklearn", "tensorboard", "tensorboardX", "torch", "transformers", "xgboost",
 }  # fmt: skip
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
-GUIDES = ("README.md", "docs/schedulers.md", "docs/search_spaces.md", "docs/searchers.md")
+GUIDES = ("README.md", "docs/frameworks.md", "docs/schedulers.md", "docs/search_spaces.md", "docs/searchers.md")
 BLOCKS = [(page, text) for page in GUIDES for text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))]
 IMPORTS = sorted(set(re.findall(r"`((?:from|import) (?:tuner|schedulers|searchers)\b[^`]*)`", README)))
 LINKS = [
@@ -35,6 +35,12 @@ EXAMPLES = {
     "constraints.py": (["--trials", "6"], ["In the second half of the search,", "Best within the budget:", "Best of all:"]),
     "warm_start.py": (["--trials", "3", "--seed", "1"], ["to begin with:", "Best configuration:"]),
     "prior.py": (["--trials", "5", "--searches", "1"], ["with a prior", "without", "Best configuration:"]),
+    "keras_digits.py": (["--trials", "3"], ["Best configuration:", "Its network after 18 epochs:"]),
+    "lightgbm_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
+    "lightning_digits.py": (["--trials", "3"], ["Trials by epochs trained: 2 x 1, 1 x 9", "Best configuration:"]),
+    "sklearn_search.py": (["--trials", "4"], ["Folds evaluated:", "Its accuracy on the test split:"]),
+    "transformers_tiny.py": (["--trials", "2"], ["Learning rates that it reported:"]),
+    "xgboost_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
     "pbt_digits.py": (["--members", "3", "--epochs", "10"], ["Best configuration:", "Schedule of its weights:", "schedule.svg"]),
 }
 

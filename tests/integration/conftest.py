@@ -15,7 +15,7 @@ REASON = Reason("test")
 class Fates(Scheduler):
     """Does to each trial what its configuration says.
 
-    ``"pause"`` is paused at each result, ``"stop"`` is stopped at its second, and ``"follow"``, at its first, goes on from the first
+    ``"pause"`` is paused at each result, ``"stop"`` is stopped at its second, and ``"follow"``, at its third, goes on from the first
     checkpoint of ``"go"`` with ten times its learning rate.
     """
 
@@ -32,7 +32,7 @@ class Fates(Scheduler):
                 return [Pause(trial.trial_id, REASON)]
             case "stop", 2:
                 return [Stop(trial.trial_id, REASON)]
-            case "follow", 1 if trial.config["lr"] == 0.001:
+            case "follow", 3 if trial.config["lr"] == 0.001:
                 faster = {**trial.config, "lr": 0.01}
                 return [Exploit(trial.trial_id, self.ids["go"], faster, REASON, 0), Resume(trial.trial_id, REASON)]
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -40,6 +41,7 @@ class TuneReportCheckpointCallback(TrainerCallback):
     this one, among them those of ``report_to``, are told that training is over, and the trial ends.
 
     Give each trial an ``output_dir`` of its own, e.g. ``tune.get_context().get_trial_dir()``, or they overwrite each other's checkpoints.
+    What lies there of steps after the one from which the trial goes on is deleted: it is of an attempt that has come to nothing.
 
     Args:
         metrics: Which metrics to report: names, or the trainer's names by those to report; None, the default, for all.
@@ -64,10 +66,10 @@ class TuneReportCheckpointCallback(TrainerCallback):
         self._stop: StopTraining | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Warn of an output directory that trials share, and let the configuration's learning rate win."""
+        """Prepare the output directory, or warn where trials share it, and let the configuration's learning rate win."""
         self._is_fitting, self._stop, self._is_unreported = True, None, False
         if state.is_world_process_zero:
-            _check_output_dir(args.output_dir)
+            _prepare(Path(args.output_dir), state.global_step)
         if state.global_step:
             _change_rates(args.learning_rate, kwargs.get("optimizer"), kwargs.get("lr_scheduler"))
 
@@ -147,18 +149,27 @@ def _copy(saved: Path, directory: Path, settings: dict[str, Any]) -> None:
     (directory / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
 
 
-def _check_output_dir(output_dir: str) -> None:
+def _prepare(output_dir: Path, num_steps: int) -> None:
+    """Remove from a trial's own output directory what an earlier attempt has saved behind the checkpoint from which this one goes on.
+
+    With ``save_total_limit`` the trainer would take those for the newest, and delete what it has just saved in their stead.
+    """
     try:
         context = get_context()
     except RuntimeError:
         return  # outside a trial
-    path = str(Path(output_dir).absolute())
+    path = str(output_dir.absolute())
     if context.get_trial_dir() not in path and context.get_trial_id() not in path:
         warnings.warn(
-            f"output_dir={output_dir!r} may be other trials' as well, whose checkpoints overwrite this one's; "
+            f"output_dir={str(output_dir)!r} may be other trials' as well, whose checkpoints overwrite this one's; "
             "give each trial its own, e.g. output_dir=tune.get_context().get_trial_dir()",
             stacklevel=2,
         )
+        return
+    for saved in output_dir.glob("checkpoint-*"):
+        number = saved.name.removeprefix("checkpoint-")
+        if number.isdecimal() and int(number) > num_steps:
+            shutil.rmtree(saved)
 
 
 def _change_rates(now: float, optimizer: Any, schedule: Any) -> None:
