@@ -47,7 +47,7 @@ def train(config: dict[str, Any]) -> None:
     settings = TrainingArguments(
         output_dir=f"{tune.get_context().get_trial_dir()}/trainer",
         num_train_epochs=NUM_EPOCHS,
-        per_device_train_batch_size=64,
+        per_device_train_batch_size=32,
         per_device_eval_batch_size=256,
         learning_rate=config["lr"],
         weight_decay=config["weight_decay"],
@@ -63,7 +63,7 @@ def train(config: dict[str, Any]) -> None:
     trainer = Trainer(
         BertForSequenceClassification(sizes),
         settings,
-        train_dataset=lines(2048, seed=0),
+        train_dataset=lines(1024, seed=0),
         eval_dataset=lines(512, seed=1),
         compute_metrics=accuracy,
         callbacks=[TuneReportCheckpointCallback({"loss": "eval_loss", "accuracy": "eval_accuracy", "lr": "learning_rate"})],

@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {
-    "ax", "bayes_opt", "fsspec", "hyperopt", "joblib", "keras", "lightgbm", "lightning", "optuna", "pandas", "pytorch_lightning", "ray", "rich",
-    "scipy", "sklearn", "tensorboard", "tensorboardX", "torch", "transformers", "xgboost",
+    "ax", "bayes_opt", "fsspec", "hyperopt", "joblib", "keras", "lightgbm", "lightning", "optuna", "pandas", "pytorch_lightning", "ray",
+    "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch", "transformers", "xgboost",
 }  # fmt: skip
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)

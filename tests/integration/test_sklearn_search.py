@@ -98,6 +98,12 @@ def test_a_configuration_that_cannot_be_fitted_is_the_worst():
         search(space={"C": [-1.0, -2.0]}, n_iter=2).fit(X, Y)
 
 
+def test_a_scorer_may_be_a_function_that_cannot_be_pickled():
+    found = search(space={"C": [0.1, 1.0]}, n_iter=2, scoring=lambda fitted, x, y: -fitted.C).fit(X, Y)
+    assert found.best_params_ == {"C": 0.1}
+    assert found.score(X, Y) == -0.1
+
+
 def test_it_can_be_cross_validated_itself():
     scores = cross_val_score(search(space={"C": [0.1, 1.0]}, n_iter=2, cv=2), X, Y, cv=2)
     assert scores.min() > 0.9

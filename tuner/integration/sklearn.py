@@ -82,17 +82,20 @@ def fit_and_report(
             raise ValueError(f"{name} must be at least {least}, got {value!r}")
     step = grower(estimator, step_size=step_size, grows=grows, classes=np.unique(y) if classes is None and y is not None else classes)
     scorer = scorer_of(estimator, scoring)
-    num_done = State.load(latest_file(ESTIMATOR), estimator)
-    for done in range(num_done + 1, num_steps + 1):
+    for done in range(State.load(latest_file(ESTIMATOR), estimator) + 1, num_steps + 1):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a step is not meant to converge
             step(X, y, done, fit_params)
-        scores = scores_of(scorer(estimator, *validation))
-        if checkpoint_frequency and done % checkpoint_frequency == 0:
-            report_saved(scores, lambda directory, done=done: State(estimator, done).save(directory / ESTIMATOR))  # type: ignore[misc]
-        else:
-            report(scores)
+        is_saved = checkpoint_frequency and done % checkpoint_frequency == 0
+        _report(scores_of(scorer(estimator, *validation)), State(estimator, done) if is_saved else None)
     return estimator
+
+
+def _report(scores: dict[str, float], state: State | None) -> None:
+    if state:
+        report_saved(scores, lambda directory: state.save(directory / ESTIMATOR))
+    else:
+        report(scores)
 
 
 def cross_validate_and_report(

@@ -205,7 +205,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         return Folds(scoring, fit_params, self.return_train_score, self.error_score, FOLDS)
 
     @contextlib.contextmanager
-    def _experiment(self, data: tuple[Any, ...], ranked: str) -> Iterator[ResultGrid]:
+    def _experiment(self, data: tuple[Any, Any, Any, Splits, Folds], ranked: str) -> Iterator[ResultGrid]:
         with tempfile.TemporaryDirectory() if self.storage_path is None else contextlib.nullcontext(self.storage_path) as directory:
             yield Tuner(
                 with_parameters(_evaluate, data=data),
@@ -222,7 +222,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
                     seed=None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31)),
                 ),
                 run_config=RunConfig(
-                    name=f"{type(self.estimator).__name__}-{joblib.hash(data)[:12]}",
+                    name=self._experiment_name(data),
                     storage_path=directory,
                     failure_config=FailureConfig(fail_fast=self.error_score == "raise"),
                     verbose=min(self.verbose, MOST_VERBOSE),
@@ -231,6 +231,14 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
                 ),
                 resume="auto",
             ).fit()
+
+    def _experiment_name(self, data: tuple[Any, Any, Any, Splits, Folds]) -> str:
+        """Return a name that the same search has the next time, and no other has."""
+        if self.storage_path is None:
+            return type(self.estimator).__name__
+        *searched, folds = data
+        digest = joblib.hash((searched, dict(folds.fit_params), repr(folds.scoring), folds.return_train_score))
+        return f"{type(self.estimator).__name__}-{digest[:12]}"
 
     # ------------------------------------------------------------------------------------------------ what the best estimator can
 
