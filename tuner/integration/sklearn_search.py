@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import joblib
 import numpy as np
@@ -60,6 +60,7 @@ def _delegated(name: str, summary: str) -> Any:
     return available_if(_has(name))(method)
 
 
+@final
 class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
     """Searches for the parameters with which an estimator does best in cross-validation.
 
@@ -237,7 +238,8 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self.storage_path is None:
             return type(self.estimator).__name__
         *searched, folds = data
-        digest = joblib.hash((searched, dict(folds.fit_params), repr(folds.scoring), folds.return_train_score))
+        scoring = getattr(folds.scoring, "__qualname__", repr(folds.scoring))  # a function's repr tells where in memory it lies
+        digest = joblib.hash((searched, dict(folds.fit_params), scoring, folds.return_train_score))
         return f"{type(self.estimator).__name__}-{digest[:12]}"
 
     # ------------------------------------------------------------------------------------------------ what the best estimator can
