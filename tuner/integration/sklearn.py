@@ -77,9 +77,7 @@ def fit_and_report(
         >>> result.metrics["training_iteration"], result.metrics["score"] > 0.6
         (4, True)
     """
-    for name, value, least in (("num_steps", num_steps, 1), ("step_size", step_size, 1), ("checkpoint_frequency", checkpoint_frequency, 0)):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value!r}")
+    _check_counts(num_steps=(num_steps, 1), step_size=(step_size, 1), checkpoint_frequency=(checkpoint_frequency, 0))
     step = grower(estimator, step_size=step_size, grows=grows, classes=np.unique(y) if classes is None and y is not None else classes)
     scorer = scorer_of(estimator, scoring)
     for done in range(State.load(latest_file(ESTIMATOR), estimator) + 1, num_steps + 1):
@@ -89,6 +87,12 @@ def fit_and_report(
         is_saved = checkpoint_frequency and done % checkpoint_frequency == 0
         _report(scores_of(scorer(estimator, *validation)), State(estimator, done) if is_saved else None)
     return estimator
+
+
+def _check_counts(**counts: tuple[int, int]) -> None:
+    for name, (value, least) in counts.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value!r}")
 
 
 def _report(scores: dict[str, float], state: State | None) -> None:
