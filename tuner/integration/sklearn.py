@@ -51,9 +51,9 @@ def fit_and_report(
         y: Its targets; None where there are none.
         validation: Data and targets with which the scores are computed.
         num_steps: How many steps there are in all.
-        scoring: A scorer, or its name; several of them as a list or dictionary; None for the estimator's own. A larger score is better.
+        scoring: A scorer, or its name; several as a list or dictionary; None for the estimator's own. A larger score is better.
         step_size: How much ``n_estimators`` or ``max_iter`` each step is.
-        classes: All classes, where `y` may lack some; by default those of `y`. For classifiers with ``partial_fit``.
+        classes: All classes, where `y` may lack some; by default those of `y`.
         grows: Name of the parameter that counts all trees or iterations so far; None, the default, to find out.
         checkpoint_frequency: After how many steps the estimator is saved; 0 for never.
         **fit_params: Passed on to ``partial_fit`` or ``fit``, e.g. ``sample_weight``.
@@ -72,20 +72,18 @@ def fit_and_report(
         >>> X, y = load_iris(return_X_y=True)
         >>> def train(config):
         ...     fit_and_report(SGDClassifier(alpha=config["alpha"], random_state=0), X, y, validation=(X, y), num_steps=4)
-        >>> run_config = tune.RunConfig(executor="inline", verbose=0)
-        >>> result = tune.Tuner(train, param_space={"alpha": 0.01}, run_config=run_config).fit()[0]
+        >>> result = tune.Tuner(train, param_space={"alpha": 0.01}, run_config=tune.RunConfig(executor="inline", verbose=0)).fit()[0]
         >>> result.metrics["training_iteration"], result.metrics["score"] > 0.6
         (4, True)
     """
     _check_counts(num_steps=(num_steps, 1), step_size=(step_size, 1), checkpoint_frequency=(checkpoint_frequency, 0))
     step = grower(estimator, step_size=step_size, grows=grows, classes=np.unique(y) if classes is None and y is not None else classes)
-    scorer = scorer_of(estimator, scoring)
     for done in range(State.load(latest_file(ESTIMATOR), estimator) + 1, num_steps + 1):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a step is not meant to converge
             step(X, y, done, fit_params)
-        is_saved = checkpoint_frequency and done % checkpoint_frequency == 0
-        _report(scores_of(scorer(estimator, *validation)), State(estimator, done) if is_saved else None)
+        scores = scores_of(scorer_of(estimator, scoring)(estimator, *validation))
+        _report(scores, State(estimator, done) if checkpoint_frequency and done % checkpoint_frequency == 0 else None)
     return estimator
 
 
