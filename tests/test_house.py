@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {
-    "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "optuna", "pandas", "plotly", "pyarrow", "ray", "rich", "scipy", "sklearn",
-    "tensorboard", "tensorboardX", "torch",
+    "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "keras", "lightgbm", "lightning", "optuna", "pandas", "plotly", "pyarrow",
+    "pytorch_lightning", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch", "transformers", "xgboost",
 }  # fmt: skip
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
@@ -23,6 +23,12 @@ EXAMPLES = {
     "constraints.py": (["--trials", "6"], ["In the second half of the search,", "Best within the budget:", "Best of all:"]),
     "warm_start.py": (["--trials", "3", "--seed", "1"], ["to begin with:", "Best configuration:"]),
     "prior.py": (["--trials", "5", "--searches", "1"], ["with a prior", "without", "Best configuration:"]),
+    "keras_digits.py": (["--trials", "3"], ["Best configuration:", "Its network after 18 epochs:"]),
+    "lightgbm_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
+    "lightning_digits.py": (["--trials", "3"], ["Trials by epochs trained: 2 x 1, 1 x 9", "Best configuration:"]),
+    "sklearn_search.py": (["--trials", "4"], ["Folds evaluated:", "Its accuracy on the test split:"]),
+    "transformers_tiny.py": (["--trials", "2"], ["Learning rates that it reported:"]),
+    "xgboost_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
     "pbt_digits.py": (["--members", "3", "--epochs", "10"], ["Best configuration:", "Schedule of its weights:", "schedule.svg"]),
 }
 

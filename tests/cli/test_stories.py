@@ -80,7 +80,7 @@ def test_what_if_replays_with_the_scheduler_and_arguments_that_are_given(call, p
     arguments = ["what-if", "plain", "--scheduler", "asha", "--arg", "max_t=4", "--arg", "type=stopping", "--slots", "2"]
     assert "AsyncHyperBandScheduler(max_t=4, type='stopping')" in call(*arguments).stdout
     told = json.loads(call(*arguments, "-f", "json").stdout, parse_constant=pytest.fail)
-    assert told["slots"] == 2
+    assert told["scheduler"].startswith("AsyncHyperBandScheduler")
     assert json.loads(call(*arguments, "--metric", "val/acc", "--mode", "max", "-f", "json").stdout)["metric"] == "val/acc"
 
 

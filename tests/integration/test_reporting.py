@@ -1,0 +1,131 @@
+"""What all callbacks share."""
+
+import sys
+import types
+
+import pytest
+
+import tuner as tune
+from tuner.integration import learning_rates, pytorch_lightning, reporting
+
+OFFERED = {"val_loss": 0.5, "val_acc": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "chosen"),
+    [
+        (None, OFFERED),
+        ([], OFFERED),
+        ("val_loss", {"val_loss": 0.5}),
+        (["val_loss", "val_acc"], OFFERED),
+        ({"loss": "val_loss", "copy": "val_loss"}, {"loss": 0.5, "copy": 0.5}),
+    ],
+)
+def test_metrics_are_chosen_and_renamed(metrics, chosen):
+    assert reporting.Selection(metrics).of(OFFERED) == reporting.Selection(metrics).all_of(OFFERED) == chosen
+
+
+@pytest.mark.parametrize("metrics", [5, {"loss": 5}, [""], {"": "val_loss"}])
+def test_what_names_no_metrics_is_refused(metrics):
+    with pytest.raises(TypeError, match="metrics must be names"):
+        reporting.Selection(metrics)
+
+
+def test_of_a_metric_that_is_not_there_yet_one_warning_tells():
+    selection = reporting.Selection(["val_loss", "val_f1"])
+    with pytest.warns(UserWarning, match="no metric 'val_f1' here, only 'val_loss', 'val_acc'"):
+        assert selection.of(OFFERED) == {"val_loss": 0.5}
+    assert selection.of(OFFERED) == {"val_loss": 0.5}
+
+
+def test_a_file_that_a_checkpoint_lacks_is_named(tmp_path):
+    seen = []
+
+    def train(config):
+        reporting.report_saved({"loss": 1.0}, lambda directory: (directory / "state").write_text("x"))
+        seen.append(reporting.latest_file("state").read_text())
+        with pytest.raises(FileNotFoundError, match="holds no 'other'; name the filename"):
+            reporting.latest_file("other")
+
+    result = tune.Tuner(train, run_config=tune.RunConfig(storage_path=tmp_path, verbose=0, executor="inline")).fit()[0]
+    assert result.error is None
+    assert seen == ["x"]
+
+
+# Lightning's two names; modules that look like them, so that neither is imported.
+
+
+@pytest.fixture
+def namespaces(monkeypatch):
+    """Return a function that makes only these namespaces look imported, and returns their callback classes."""
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def put(*names):
+        classes = []
+        for name in names:
+            base = type("Callback", (), {hook: lambda self, *given: None for hook in ("on_validation_end", "on_exception", "on_fit_start")})
+            monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(Callback=base))
+            classes.append(base)
+        return classes
+
+    return put
+
+
+@pytest.mark.parametrize("names", [["pytorch_lightning"], ["lightning.pytorch"], ["lightning.pytorch", "pytorch_lightning"]])
+def test_a_callback_is_one_of_every_namespace_in_use(namespaces, names):
+    classes = namespaces(*names)
+    callback = pytorch_lightning.TuneReportCheckpointCallback("loss")
+    assert [isinstance(callback, base) for base in classes] == [True] * len(names)
+    assert isinstance(callback, pytorch_lightning.TuneReportCheckpointCallback)
+    assert type(callback).__name__ == "TuneReportCheckpointCallback"
+
+
+def test_a_callback_of_ones_own_keeps_its_hooks_and_those_of_ours(namespaces):
+    namespaces("pytorch_lightning")
+    heard = []
+
+    class Own(pytorch_lightning.TuneReportCallback):
+        def on_validation_end(self, trainer, module):
+            heard.append("own")
+            super().on_validation_end(trainer, module)
+
+        def hear(self, hook, trainer, *arguments):
+            heard.append(hook)
+
+    Own().on_validation_end(None, None)
+    assert heard == ["own", "validation_end"]
+
+
+def test_an_unknown_hook_is_refused(namespaces):
+    namespaces("pytorch_lightning")
+    with pytest.raises(ValueError, match=r"on must name hooks.*got 'batch'; there are exception, fit_start, validation_end"):
+        pytorch_lightning.TuneReportCallback(on="batch")
+
+
+def test_without_lightning_the_extra_is_named(namespaces, monkeypatch):
+    for name in ("lightning", "pytorch_lightning"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "pytorch_lightning")
+    monkeypatch.setattr(pytorch_lightning, "_NAMESPACES", ("lightning_that_is_not.pytorch", "nor_this"))
+    with pytest.raises(ImportError, match=r"tuner-hpo\[lightning\]"):
+        pytorch_lightning.TuneReportCallback()
+
+
+# Learning rates.
+
+
+def test_rates_and_schedules_are_scaled_together():
+    torch = pytest.importorskip("torch")
+    weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    optimizer = torch.optim.SGD([{"params": weights[:1], "lr": 0.1}, {"params": weights[1:], "lr": 0.2}])
+    parts = [torch.optim.lr_scheduler.ConstantLR(optimizer, 0.5, 10), torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
+    schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, parts, milestones=[1])
+    assert learning_rates.configured([optimizer]) == [[0.1, 0.2]]
+    learning_rates.rescale([optimizer], [schedule], [[10.0, 1.0]])
+    optimizer.step()
+    schedule.step()
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1.0, 0.2])
+    optimizer.step()
+    schedule.step()
+    assert schedule.get_last_lr() == pytest.approx([0.5, 0.1])

@@ -1,0 +1,29 @@
+"""Two epochs and more of a small network in Keras on PyTorch, with a learning rate that a callback changes."""
+
+import json
+import os
+from pathlib import Path
+
+os.environ["KERAS_BACKEND"] = "torch"
+
+import keras
+import numpy as np
+
+import tuner as tune
+from tuner.integration.keras import TuneReportCheckpointCallback, resume
+
+
+class Witness(keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        Path(tune.get_context().get_trial_dir(), "closed.json").write_text(json.dumps("success"))
+
+
+def train(config):
+    keras.utils.set_random_seed(0)
+    x = np.random.default_rng(0).random((32, 4), dtype="float32")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.Adam(config["lr"]), loss="mse")
+    halving = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
+    report = TuneReportCheckpointCallback(metrics={"loss": "val_loss", "rate": "learning_rate"})
+    options = {"validation_data": (x, x.sum(1)), "shuffle": False, "verbose": 0, "callbacks": [halving, Witness(), report]}
+    model.fit(x, x.sum(1), epochs=4, initial_epoch=resume(model), **options)

@@ -1,0 +1,39 @@
+"""Four epochs of a tiny transformer, whose checkpoints the trainer itself deletes again."""
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+
+import tuner as tune
+from tuner.integration.transformers import TuneReportCheckpointCallback, resume
+
+
+class Witness(TrainerCallback):
+    def on_train_end(self, *arguments, **options):
+        Path(tune.get_context().get_trial_dir(), "closed.json").write_text(json.dumps("success"))
+
+
+def train(config):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 16, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    words = torch.randint(0, 16, (32, 8))
+    data = [{"input_ids": line, "labels": int(line.float().mean() > 8)} for line in words]  # fmt: skip
+    settings = TrainingArguments(
+        output_dir=tune.get_context().get_trial_dir() + "/trainer",
+        num_train_epochs=4,
+        per_device_train_batch_size=16,
+        learning_rate=config["lr"],
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        logging_strategy="epoch",
+        save_total_limit=1,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    report = TuneReportCheckpointCallback({"loss": "eval_loss", "rate": "learning_rate", "epoch": "epoch"})
+    model = BertForSequenceClassification(BertConfig(**sizes, max_position_embeddings=8))
+    trainer = Trainer(model, settings, train_dataset=data, eval_dataset=data, callbacks=[Witness(), report])
+    trainer.train(resume_from_checkpoint=resume())

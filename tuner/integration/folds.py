@@ -1,0 +1,146 @@
+"""Cross-validation of scikit-learn's estimators fold by fold, with a report after each."""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.exceptions import FitFailedWarning
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import check_cv, cross_validate
+
+from tuner.execution.session import report
+
+from .reporting import latest_file, report_saved
+
+FOLDS: Final = "folds.json"
+"""File in a checkpoint that holds what is known of the folds."""
+
+ERROR: Final = "error"
+"""Under which what went wrong last is reported."""
+
+Splits = Sequence[tuple[Any, Any]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """How each fold is evaluated.
+
+    Attributes:
+        scoring: As scikit-learn takes it.
+        fit_params: Passed on to ``fit``.
+        return_train_score: Whether scores of the training data are computed as well.
+        error_score: Score of a fold whose fit has failed; ``"raise"`` raises what it has raised.
+        checkpoint: File in the checkpoints, None for no checkpoints.
+    """
+
+    scoring: Any = None
+    fit_params: Mapping[str, Any] = field(default_factory=dict)
+    return_train_score: bool = False
+    error_score: Any = "raise"
+    checkpoint: str | None = None
+
+    def run(self, estimator: Any, X: Any, y: Any, splits: Splits) -> dict[str, float]:  # noqa: N803  (scikit-learn's name)
+        """Evaluate the folds that no checkpoint knows, report after each, and return what was reported last."""
+        saved = latest_file(self.checkpoint) if self.checkpoint else None
+        folds: list[dict[str, Any]] = [] if saved is None else json.loads(saved.read_text(encoding="utf-8"))
+        for split in splits[len(folds) :]:
+            folds.append(self._evaluate(estimator, X, y, split))
+            self._report(folds)
+        return summary(folds)
+
+    def _report(self, folds: Sequence[Mapping[str, Any]]) -> None:
+        name = self.checkpoint
+        if name is None:
+            report(summary(folds))
+        else:
+            report_saved(summary(folds), lambda directory: (directory / name).write_text(json.dumps(folds), encoding="utf-8"))
+
+    def _evaluate(self, estimator: Any, X: Any, y: Any, split: tuple[Any, Any]) -> dict[str, Any]:  # noqa: N803
+        def evaluate(given: Any) -> dict[str, float]:
+            measured = cross_validate(
+                given, X, y, cv=[split], scoring=self.scoring, params=dict(self.fit_params), return_train_score=self.return_train_score,
+                error_score="raise",
+            )  # fmt: skip
+            return {name: float(values[0]) for name, values in measured.items()}
+
+        if self.error_score == "raise":
+            return evaluate(estimator)
+        try:
+            return evaluate(estimator)
+        except Exception as error:  # noqa: BLE001  (a configuration with which an estimator cannot be fitted is a bad one, not the end)
+            warnings.warn(
+                f"a fit has failed and scores {self.error_score}: {type(error).__name__}: {error}", FitFailedWarning, stacklevel=2
+            )
+            return self._failed(f"{type(error).__name__}: {error}")
+
+    def _failed(self, error: str) -> dict[str, Any]:
+        parts = ("test", "train") if self.return_train_score else ("test",)
+        scores = {f"{part}_{name}": float(self.error_score) for part in parts for name in scorer_names(self.scoring)}
+        return {"fit_time": 0.0, "score_time": 0.0, **scores, ERROR: error}
+
+
+def summary(folds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return mean and standard deviation over the folds of all that was measured, the scores of each fold, and the last error.
+
+    Example:
+        >>> summary([{"test_score": 0.5}, {"test_score": 1.0}])
+        {'mean_test_score': 0.75, 'std_test_score': 0.25, 'split0_test_score': 0.5, 'split1_test_score': 1.0}
+    """
+    reported: dict[str, Any] = {}
+    for name in dict.fromkeys(name for fold in folds for name in fold if name != ERROR):
+        values = [fold.get(name, math.nan) for fold in folds]
+        reported[f"mean_{name}"], reported[f"std_{name}"] = float(np.mean(values)), float(np.std(values))
+        if not name.endswith("_time"):
+            reported |= {f"split{number}_{name}": value for number, value in enumerate(values)}
+    errors = [fold[ERROR] for fold in folds if ERROR in fold]
+    return reported | ({ERROR: errors[-1]} if errors else {})
+
+
+def splits_of(estimator: Any, X: Any, y: Any, *, cv: Any, groups: Any) -> Splits:  # noqa: N803  (scikit-learn's name)
+    """Return the indices of training and test data of each fold."""
+    splitter = check_cv(cv, y, classifier=is_classifier(estimator))
+    return list(splitter.split(X, y) if groups is None else splitter.split(X, y, groups))
+
+
+def check_splitter(cv: Any) -> None:
+    """Refuse a splitter that splits otherwise each time.
+
+    Raises:
+        ValueError: If chance decides without a seed.
+    """
+    if hasattr(cv, "split") and getattr(cv, "shuffle", True) and not isinstance(getattr(cv, "random_state", 0), numbers.Integral):
+        raise ValueError(
+            f"cv must split the same way in each trial, got {type(cv).__name__} with random_state={getattr(cv, 'random_state', None)!r}; "
+            "give it a number, e.g. random_state=0"
+        )
+
+
+def scorer_of(estimator: Any, scoring: Any) -> Any:
+    """Return a scorer: a function of estimator, data and targets that returns a score, or several by name."""
+    return check_scoring(estimator, sorted(scoring) if isinstance(scoring, set | frozenset) else scoring)
+
+
+def scores_of(scored: Any) -> dict[str, float]:
+    """Return what a scorer has returned by name, one score as ``"score"``."""
+    return {name: float(value) for name, value in scored.items()} if isinstance(scored, Mapping) else {"score": float(scored)}
+
+
+def scorer_names(scoring: Any) -> list[str]:
+    """Return the names of scores: ``score`` for one.
+
+    Example:
+        >>> scorer_names(None), scorer_names("accuracy"), scorer_names(["accuracy", "f1"])
+        (['score'], ['score'], ['accuracy', 'f1'])
+    """
+    if scoring is None or isinstance(scoring, str) or callable(scoring) or not isinstance(scoring, Iterable):
+        return ["score"]
+    return list(scoring)

@@ -1,0 +1,165 @@
+"""LightGBM: a callback that reports each round and saves the model, and the line that goes on from a saved one."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tuner.storage.checkpoints import Checkpoint
+
+from .boosting import Postprocessing, Rounds, num_rounds_left
+from .reporting import Metrics, latest_file
+
+try:
+    from lightgbm import Booster, CVBooster
+except ImportError as error:
+    raise ImportError('tuner.integration.lightgbm needs LightGBM, which is not installed; pip install "tuner-hpo[lightgbm]"') from error
+
+__all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
+
+MODEL = "model.txt"
+
+_has_reported_last: ContextVar[bool] = ContextVar("has_reported_last", default=False)
+"""Whether the next round is one that an earlier attempt of the trial has reported."""
+
+
+class TuneReportCheckpointCallback:
+    """Reports LightGBM's metrics after each round, and saves the model.
+
+    The metrics are those of ``valid_sets``, named ``"<data>-<metric>"``, e.g. ``"validation-auc"``; which direction is better is the
+    metric's own. Of a cross-validation they are ``"valid-auc-mean"`` and ``"valid-auc-stdv"``.
+
+    A trial that a scheduler pauses or that is tried again needs a `frequency`, best 1: the model at the end comes too late for it. With
+    `resume` it then goes on with the rounds that are left. After LightGBM's early stopping nothing more is reported, so that without a
+    `frequency` no model is saved then.
+
+    Args:
+        metrics: Which metrics to report: names, or LightGBM's names by those to report; None, the default, for all.
+        filename: File in the checkpoint that holds the model.
+        frequency: After how many rounds the model is saved, counted from the trial's first; 0, the default, for never.
+        checkpoint_at_end: Whether the model is saved with the last round.
+        results_postprocessing_fn: Makes of the chosen metrics, by name, what is reported.
+
+    Raises:
+        ImportError: On import of this module, if LightGBM is not installed.
+        TypeError: If `metrics` are no names.
+        ValueError: If `frequency` is negative or `filename` leads elsewhere; in training, if there is no such metric.
+
+    Example:
+        >>> import lightgbm, numpy
+        >>> settings = {"objective": "binary", "min_data_in_leaf": 1, "min_data_in_bin": 1, "num_threads": 1, "verbosity": -1}
+        >>> def train(config):
+        ...     data = lightgbm.Dataset(numpy.arange(8.0).reshape(8, 1), label=numpy.arange(8) > 3)
+        ...     callback = TuneReportCheckpointCallback({"loss": "train-binary_logloss"}, frequency=1)
+        ...     lightgbm.train(settings | config, data, valid_sets=[data], valid_names=["train"], callbacks=[callback], **resume(5))
+        >>> import tuner as tune
+        >>> run_config = tune.RunConfig(executor="inline", verbose=0)
+        >>> result = tune.Tuner(train, param_space={"learning_rate": 0.3}, run_config=run_config).fit()[0]
+        >>> result.metrics["training_iteration"], result.metrics["loss"] < 0.3
+        (5, True)
+        >>> TuneReportCheckpointCallback.get_model(result.checkpoint).current_iteration()
+        5
+
+    Departures:
+        `frequency` counts from the trial's first round, in Ray Tune from the attempt's. `get_model` reads the models of a
+        cross-validation, too.
+    """
+
+    CHECKPOINT_NAME: ClassVar[str] = MODEL
+
+    def __init__(
+        self,
+        metrics: Metrics = None,
+        filename: str = MODEL,
+        frequency: int = 0,
+        checkpoint_at_end: bool = True,
+        results_postprocessing_fn: Postprocessing | None = None,
+    ) -> None:
+        self._rounds = Rounds(metrics, filename, frequency, results_postprocessing_fn)
+        self._checkpoint_at_end = checkpoint_at_end
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint, filename: str = MODEL) -> Booster | CVBooster:
+        """Return the model that the callback has saved in a checkpoint: a ``Booster``, of a cross-validation a ``CVBooster``.
+
+        Args:
+            checkpoint: The checkpoint.
+            filename: As it was given to the callback.
+        """
+        with checkpoint.as_directory() as directory:
+            text = Path(directory, filename).read_text(encoding="utf-8")
+        # One model is written as lines, those of a cross-validation as JSON.
+        return CVBooster().model_from_string(text) if text.startswith("{") else Booster(model_str=text)
+
+    def __call__(self, env: Any) -> None:
+        """Report the round; `env` is LightGBM's ``CallbackEnv``."""
+        if _has_reported_last.get():
+            _has_reported_last.set(False)
+            return
+        num_rounds = env.iteration + 1
+        is_last = self._checkpoint_at_end and num_rounds == env.end_iteration
+        self._rounds.report(_metrics_of(env.evaluation_result_list), env.model, num_rounds, is_last=is_last)
+
+
+class TuneReportCallback(TuneReportCheckpointCallback):
+    """Reports LightGBM's metrics after each round, and saves nothing; see `TuneReportCheckpointCallback`.
+
+    Args:
+        metrics: Which metrics to report; None for all.
+        results_postprocessing_fn: Makes of the chosen metrics what is reported.
+
+    Departures:
+        Ray Tune has taken it away.
+    """
+
+    def __init__(self, metrics: Metrics = None, results_postprocessing_fn: Postprocessing | None = None) -> None:
+        super().__init__(metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn)
+
+
+def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
+    """Return the arguments with which ``lightgbm.train`` goes on from the trial's checkpoint, or begins where there is none.
+
+    Trees are then grown on those of the checkpoint. LightGBM does not save its generators: with bagging and the like they are not the
+    trees that an undisturbed training would have grown.
+
+    Args:
+        num_boost_round: How many rounds there are in all.
+        filename: As it is given to the callback.
+
+    Returns:
+        ``num_boost_round``, the rounds that are left, and ``init_model``, the model or None. LightGBM refuses to train for no round:
+        where all are done, the model lacks the last one, which is then trained again, but not reported again.
+
+    Raises:
+        ValueError: If `num_boost_round` is not positive.
+        FileNotFoundError: If the checkpoint holds no such file.
+
+    Example:
+        >>> resume(100)
+        {'num_boost_round': 100, 'init_model': None}
+    """
+    saved = latest_file(filename)
+    model = None if saved is None else Booster(model_file=str(saved))
+    num_left = num_rounds_left(num_boost_round, 0 if model is None else model.current_iteration())
+    if model is not None and num_left == 0:
+        num_left = 1
+        _has_reported_last.set(True)
+        model = _first_rounds(model, num_boost_round - 1)
+    return {"num_boost_round": num_left, "init_model": model}
+
+
+def _first_rounds(model: Booster, num_rounds: int) -> Booster | None:
+    # Of no round at all LightGBM would write out every one.
+    return Booster(model_str=model.model_to_string(num_iteration=num_rounds)) if num_rounds else None
+
+
+def _metrics_of(evaluations: Any) -> dict[str, Any]:
+    """Return the metrics by name; in a cross-validation each is a mean, with its deviation as the last of five."""
+    metrics: dict[str, Any] = {}
+    for data, name, value, *rest in evaluations or ():
+        if len(rest) > 1:
+            metrics[f"{data}-{name}-mean"], metrics[f"{data}-{name}-stdv"] = value, rest[1]
+        else:
+            metrics[f"{data}-{name}"] = value
+    return metrics

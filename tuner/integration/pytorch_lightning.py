@@ -1,0 +1,210 @@
+"""PyTorch Lightning 2: a callback that reports and saves, and the line that goes on from a saved training.
+
+Lightning is published twice, as ``lightning.pytorch`` and as ``pytorch_lightning``, with different classes. The callbacks derive from
+those of whichever is in use when they are constructed, and Lightning is not imported before.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Self
+
+from tuner.execution.session import StopTraining, report
+
+from . import learning_rates
+from .reporting import Metrics, Selection, check_filename, latest_file, report_saved
+
+__all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
+
+CHECKPOINT: Final = "checkpoint"
+_NAMESPACES: Final = ("lightning.pytorch", "pytorch_lightning")
+
+
+class TuneReportCheckpointCallback:
+    """Reports Lightning's metrics and saves the training, optimizers and loops included, after each validation or when else it is told to.
+
+    The metrics are those of ``trainer.callback_metrics``: what the module has logged. The validation that Lightning runs to check itself
+    does not count, and only the process of global rank zero reports. When the trial is to end, Lightning's loops and loggers are closed
+    as after any training, with success.
+
+    With ``trainer.fit(model, ckpt_path=resume())`` a trial goes on from its checkpoint. Learning rates are the checkpoint's, wherever
+    their schedule had come; where optimizers were configured with others than before, as in population based training, they change in
+    proportion.
+
+    Args:
+        metrics: Which metrics to report: names, or Lightning's names by those to report; None, the default, for all. Which direction is
+            better is the metric's own.
+        filename: File in the checkpoint that holds the training.
+        save_checkpoints: Whether to save, or only to report.
+        on: When: a hook of Lightning's callbacks without ``on_``, or several. With none of the metrics there yet, nothing happens.
+
+    Raises:
+        ImportError: If Lightning is not installed.
+        TypeError: If `metrics` are no names.
+        ValueError: If there is no such hook, or `filename` leads elsewhere.
+
+    Departures:
+        In Ray Tune the class is of one namespace, loggers are told that a stopped trial has failed, and every rank reports.
+    """
+
+    def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
+        """Construct an object that is a callback of the namespaces in use, too."""
+        wanted: Any = cls
+        made: Self = object.__new__(_derived(wanted, _callback_classes()))
+        return made
+
+    def __init__(
+        self,
+        metrics: Metrics = None,
+        filename: str = CHECKPOINT,
+        save_checkpoints: bool = True,
+        on: str | Iterable[str] = "validation_end",
+    ) -> None:
+        self._selection = Selection(metrics)
+        self._filename = check_filename(filename)
+        self._save_checkpoints = save_checkpoints
+        self._on = _hooks(on)
+        self._rates: list[list[float]] = []
+        self._rates_then: list[list[float]] = []
+
+    @property
+    def state_key(self) -> str:
+        """What Lightning tells the states of several callbacks apart by."""
+        return f"{type(self).__qualname__}{{on={sorted(self._on)}, save_checkpoints={self._save_checkpoints}}}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the learning rates that the optimizers were configured with."""
+        return {"configured_rates": self._rates}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the state of a checkpoint."""
+        self._rates_then = state_dict["configured_rates"]
+
+    def hear(self, hook: str, trainer: Any, *arguments: Any) -> None:
+        """Do what is due at one of Lightning's hooks, named without ``on_``."""
+        match hook:
+            case "fit_start":
+                # Optimizers are there, but not yet their states of the checkpoint.
+                self._rates = learning_rates.configured(trainer.optimizers)
+            case "train_start":
+                self._change_rates(trainer)
+            case "exception" if any(isinstance(argument, StopTraining) for argument in arguments):
+                _close_loggers(trainer)
+        if hook in self._on and not trainer.sanity_checking:
+            self._report(trainer)
+
+    def _change_rates(self, trainer: Any) -> None:
+        then, self._rates_then = self._rates_then, []
+        if [len(groups) for groups in then] != [len(groups) for groups in self._rates] or then == self._rates:
+            return
+        ratios = [[learning_rates.ratio(*pair) for pair in zip(*groups, strict=True)] for groups in zip(self._rates, then, strict=True)]
+        schedules = [config.scheduler for config in trainer.lr_scheduler_configs]
+        learning_rates.rescale(trainer.optimizers, schedules, ratios)
+
+    def _report(self, trainer: Any) -> None:
+        metrics = self._selection.of({name: value.item() for name, value in trainer.callback_metrics.items()})
+        if not metrics:
+            return
+        if not trainer.is_global_zero:
+            if self._save_checkpoints:
+                trainer.save_checkpoint(self._filename)  # all ranks have to take part; it is the first that writes
+        elif self._save_checkpoints:
+            report_saved(metrics, lambda directory: trainer.save_checkpoint(directory / self._filename))
+        else:
+            report(metrics)
+
+
+class TuneReportCallback(TuneReportCheckpointCallback):
+    """Reports Lightning's metrics, and saves nothing; see `TuneReportCheckpointCallback`.
+
+    Args:
+        metrics: Which metrics to report; None for all.
+        on: When.
+    """
+
+    def __init__(self, metrics: Metrics = None, on: str | Iterable[str] = "validation_end") -> None:
+        super().__init__(metrics, save_checkpoints=False, on=on)
+
+
+def resume(filename: str = CHECKPOINT) -> str | None:
+    """Return the file from which the trial goes on, None where it begins: ``trainer.fit(model, ckpt_path=resume())``.
+
+    Args:
+        filename: As it is given to the callback.
+
+    Raises:
+        FileNotFoundError: If the checkpoint holds no such file.
+
+    Example:
+        >>> resume() is None
+        True
+    """
+    saved = latest_file(filename)
+    return None if saved is None else str(saved)
+
+
+def _close_loggers(trainer: Any) -> None:
+    """Close the loggers now, with success: Lightning would tell them that the training has failed."""
+    for logger in trainer.loggers:
+        logger.finalize("success")
+    trainer.loggers = []
+
+
+def _callback_classes() -> tuple[type, ...]:
+    """Return Lightning's ``Callback`` in each namespace that is in use, of the first that is installed where none is yet."""
+    in_use: list[str] = [name for name in _NAMESPACES if name in sys.modules]
+    return tuple(sys.modules[name].Callback for name in in_use or [_import_one()])
+
+
+def _import_one() -> str:
+    for name in _NAMESPACES:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name not in (name, name.partition(".")[0]):
+                raise
+        else:
+            return name
+    raise ImportError('tuner.integration.pytorch_lightning needs Lightning, which is not installed; pip install "tuner-hpo[lightning]"')
+
+
+@functools.cache
+def _derived(cls: Any, bases: tuple[type, ...]) -> Any:
+    """Return a subclass that is a callback of Lightning's; its hooks lie behind those that `cls` overrides."""
+    if issubclass(cls, bases):
+        return cls
+    heard = type("Heard", (), {hook: _heard(hook) for hook in _hook_names(bases)})
+    named = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(cls.__name__, (cls, heard, *bases), named | {"__reduce__": _reduce, "_written": cls})
+
+
+def _heard(hook: str) -> Callable[..., None]:
+    def heard(self: TuneReportCheckpointCallback, trainer: Any, *arguments: Any, **_options: Any) -> None:
+        self.hear(hook.removeprefix("on_"), trainer, *arguments)
+
+    return heard
+
+
+def _hook_names(bases: Iterable[type]) -> list[str]:
+    return sorted({name for base in bases for name in dir(base) if name.startswith("on_")})
+
+
+def _reduce(self: Any) -> tuple[Any, ...]:
+    return _rebuilt, (self._written,), self.__dict__
+
+
+def _rebuilt(cls: type[TuneReportCheckpointCallback]) -> TuneReportCheckpointCallback:
+    return cls.__new__(cls)
+
+
+def _hooks(on: str | Iterable[str]) -> frozenset[str]:
+    hooks = frozenset([on] if isinstance(on, str) else on)
+    known = {name.removeprefix("on_") for name in _hook_names(_callback_classes())}
+    if unknown := sorted(map(repr, hooks.difference(known))):
+        raise ValueError(
+            f"on must name hooks of Lightning's callbacks without on_, got {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+        )
+    return hooks

@@ -1,0 +1,182 @@
+"""Hugging Face Transformers: a callback for its `Trainer` that reports and saves, and the line that goes on from a saved training."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from tuner.execution.session import StopTraining, get_context, report
+from tuner.storage.trees import copy_tree
+
+from . import learning_rates
+from .reporting import Metrics, Selection, file_in, latest_directory, report_saved
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise ImportError(
+        'tuner.integration.transformers needs Transformers, which is not installed; pip install "tuner-hpo[transformers]"'
+    ) from error
+
+__all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
+
+CHECKPOINT: Final = "checkpoint"
+SETTINGS: Final = "settings.json"
+"""What the training was configured with."""
+
+
+class TuneReportCheckpointCallback(TrainerCallback):
+    """Reports the evaluations of a `Trainer`, and hands over the checkpoints that it saves.
+
+    The metrics are the latest of each that the trainer has logged, e.g. ``"eval_loss"``, and ``step``; which direction is better is the
+    metric's own. An evaluation after which the trainer saves is reported with that checkpoint. What it saves without an evaluation is
+    reported with the metrics that there are, so let ``save_steps`` be ``eval_steps`` or a multiple, or both strategies ``"epoch"``.
+
+    With ``trainer.train(resume_from_checkpoint=resume())`` a trial goes on from its checkpoint, with the state of optimizer, schedule
+    and generators. Where ``learning_rate`` has changed since, as in population based training, optimizer and schedule change in
+    proportion. Only the process of rank zero reports. When the trial is to end, the trainer finishes its step, all callbacks in front of
+    this one, among them those of ``report_to``, are told that training is over, and the trial ends.
+
+    Give each trial an ``output_dir`` of its own, e.g. ``tune.get_context().get_trial_dir()``, or they overwrite each other's checkpoints.
+    What lies there of steps after the one from which the trial goes on is deleted: it is of an attempt that has come to nothing.
+
+    Args:
+        metrics: Which metrics to report: names, or the trainer's names by those to report; None, the default, for all.
+        save_checkpoints: Whether checkpoints are handed over, or only metrics.
+
+    Raises:
+        ImportError: On import of this module, if Transformers is not installed.
+        TypeError: If `metrics` are no names.
+
+    Departures:
+        Ray's callback reports when the trainer saves and at no other time.
+    """
+
+    CHECKPOINT_NAME: ClassVar[str] = CHECKPOINT
+
+    def __init__(self, metrics: Metrics = None, save_checkpoints: bool = True) -> None:
+        super().__init__()
+        self._selection = Selection(metrics)
+        self._save_checkpoints = save_checkpoints
+        self._is_unreported = False
+        self._is_fitting = False
+        self._stop: StopTraining | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Prepare the output directory, or warn where trials share it, and let the configuration's learning rate win."""
+        self._is_fitting, self._stop, self._is_unreported = True, None, False
+        if state.is_world_process_zero:
+            _prepare(Path(args.output_dir), state.global_step)
+        if state.global_step:
+            _change_rates(args.learning_rate, kwargs.get("optimizer"), kwargs.get("lr_scheduler"))
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report the evaluation, unless the trainer is about to save, or about to find out whether it does."""
+        self._is_unreported = True
+        saves = self._save_checkpoints and (control.should_save or str(getattr(args.save_strategy, "value", args.save_strategy)) == "best")
+        if not (self._is_fitting and saves):
+            self._report_rest(state, control)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report with what the trainer has saved."""
+        if not self._save_checkpoints:
+            return
+        saved = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        settings = {"learning_rate": args.learning_rate}
+        self._report(state, control, lambda metrics: report_saved(metrics, lambda directory: _copy(saved, directory, settings)))
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report an evaluation that was not good enough to be saved."""
+        self._report_rest(state, control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Keep a trainer that has been told to stop from evaluating and saving once more."""
+        self._report_rest(state, control)
+        if self._stop:
+            control.should_evaluate = control.should_save = control.should_log = False
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report what is left, and end the trial if it is to end."""
+        self._is_fitting = False
+        if self._stop:
+            raise self._stop
+        self._report_rest(state, control)
+
+    def _report_rest(self, state: Any, control: Any) -> None:
+        if self._is_unreported:
+            self._report(state, control, report)
+
+    def _report(self, state: Any, control: Any, send: Any) -> None:
+        self._is_unreported = False
+        if self._stop or not state.is_world_process_zero:
+            return
+        offered = {name: value for log in state.log_history for name, value in log.items()} | {"step": state.global_step}
+        try:
+            send(self._selection.of(offered))
+        except StopTraining as stop:
+            if not self._is_fitting:
+                raise
+            self._stop = stop
+            control.should_training_stop, control.should_save = True, False
+
+
+class TuneReportCallback(TuneReportCheckpointCallback):
+    """Reports the evaluations of a `Trainer`, and hands over no checkpoints; see `TuneReportCheckpointCallback`.
+
+    Args:
+        metrics: Which metrics to report; None for all.
+    """
+
+    def __init__(self, metrics: Metrics = None) -> None:
+        super().__init__(metrics, save_checkpoints=False)
+
+
+def resume() -> str | None:
+    """Return the directory from which the trial goes on, None where it begins: ``trainer.train(resume_from_checkpoint=resume())``.
+
+    Raises:
+        FileNotFoundError: If the trial's checkpoint is none of the callback's.
+    """
+    directory = latest_directory()
+    return None if directory is None else str(file_in(directory, CHECKPOINT))
+
+
+def _copy(saved: Path, directory: Path, settings: dict[str, Any]) -> None:
+    copy_tree(saved, directory / CHECKPOINT)
+    (directory / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+
+
+def _prepare(output_dir: Path, num_steps: int) -> None:
+    """Remove from a trial's own output directory what an earlier attempt has saved behind the checkpoint from which this one goes on.
+
+    With ``save_total_limit`` the trainer would take those for the newest, and delete what it has just saved in their stead.
+    """
+    try:
+        context = get_context()
+    except RuntimeError:
+        return  # outside a trial
+    path = str(output_dir.absolute())
+    if context.get_trial_dir() not in path and context.get_trial_id() not in path:
+        warnings.warn(
+            f"output_dir={str(output_dir)!r} may be other trials' as well, whose checkpoints overwrite this one's; "
+            "give each trial its own, e.g. output_dir=tune.get_context().get_trial_dir()",
+            stacklevel=2,
+        )
+        return
+    for saved in output_dir.glob("checkpoint-*"):
+        number = saved.name.removeprefix("checkpoint-")
+        if number.isdecimal() and int(number) > num_steps:
+            shutil.rmtree(saved)
+
+
+def _change_rates(now: float, optimizer: Any, schedule: Any) -> None:
+    directory = latest_directory()
+    if directory is None or optimizer is None:
+        return
+    then = json.loads(file_in(directory, SETTINGS).read_text(encoding="utf-8"))["learning_rate"]
+    if then != now:
+        ratios = [[learning_rates.ratio(now, then)] * len(optimizer.param_groups)]
+        learning_rates.rescale([optimizer], [getattr(schedule, "scheduler", schedule)], ratios)

@@ -1,0 +1,164 @@
+"""XGBoost: a callback that reports each round and saves the model, and the line that goes on from a saved one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tuner.storage.checkpoints import Checkpoint
+
+from .boosting import Postprocessing, Rounds, num_rounds_left
+from .reporting import Metrics, latest_file
+
+try:
+    from xgboost import Booster
+    from xgboost.callback import TrainingCallback
+except ImportError as error:
+    raise ImportError('tuner.integration.xgboost needs XGBoost, which is not installed; pip install "tuner-hpo[xgboost]"') from error
+
+__all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
+
+MODEL = "model.ubj"
+
+
+class TuneReportCheckpointCallback(TrainingCallback):
+    """Reports XGBoost's metrics after each round, and saves the model.
+
+    The metrics are those of ``evals``, named ``"<data>-<metric>"``, e.g. ``"validation-logloss"``; which direction is better is the
+    metric's own. Of a cross-validation they are ``"test-logloss-mean"`` and ``"test-logloss-std"``; its models cannot be saved.
+
+    A trial that a scheduler pauses or that is tried again needs a `frequency`, best 1: the model at the end comes too late for it. With
+    `resume` it then goes on with the rounds that are left.
+
+    Args:
+        metrics: Which metrics to report: names, or XGBoost's names by those to report; None, the default, for all.
+        filename: File in the checkpoint that holds the model; its ending chooses XGBoost's format.
+        frequency: After how many rounds the model is saved, counted from the trial's first; 0, the default, for never.
+        checkpoint_at_end: Whether the model is saved when training has ended, if it has not been with the last round. XGBoost calls
+            when it has reported that round already, so that its metrics are reported a second time.
+        results_postprocessing_fn: Makes of the chosen metrics, by name, what is reported. Those of a cross-validation are pairs of mean
+            and deviation then, named ``"test-logloss"``.
+
+    Raises:
+        ImportError: On import of this module, if XGBoost is not installed.
+        TypeError: If `metrics` are no names.
+        ValueError: If `frequency` is negative or `filename` leads elsewhere; in training, if there is no such metric.
+
+    Example:
+        >>> import numpy, xgboost
+        >>> data = xgboost.DMatrix(numpy.arange(8.0).reshape(8, 1), label=numpy.arange(8) > 3)
+        >>> def train(config):
+        ...     callback = TuneReportCheckpointCallback({"error": "train-error"}, frequency=1)
+        ...     watch = {"evals": [(data, "train")], "verbose_eval": False}
+        ...     xgboost.train(config, data, callbacks=[callback], **watch, **resume(5))
+        >>> import tuner as tune
+        >>> run_config = tune.RunConfig(executor="inline", verbose=0)
+        >>> space = {"max_depth": 3, "min_child_weight": 0, "nthread": 1, "eval_metric": "error"}
+        >>> result = tune.Tuner(train, param_space=space, run_config=run_config).fit()[0]
+        >>> result.metrics["training_iteration"], result.metrics["error"]
+        (5, 0.0)
+        >>> TuneReportCheckpointCallback.get_model(result.checkpoint).num_boosted_rounds()
+        5
+
+    Departures:
+        `frequency` counts from the trial's first round, in Ray Tune from the attempt's. Cross-validation works with `checkpoint_at_end`.
+    """
+
+    CHECKPOINT_NAME: ClassVar[str] = MODEL
+
+    def __init__(
+        self,
+        metrics: Metrics = None,
+        filename: str = MODEL,
+        frequency: int = 0,
+        checkpoint_at_end: bool = True,
+        results_postprocessing_fn: Postprocessing | None = None,
+    ) -> None:
+        super().__init__()
+        self._rounds = Rounds(metrics, filename, frequency, results_postprocessing_fn)
+        self._has_pairs = results_postprocessing_fn is not None
+        self._checkpoint_at_end = checkpoint_at_end
+        self._is_saved = True
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint, filename: str = MODEL) -> Booster:
+        """Return the model that the callback has saved in a checkpoint.
+
+        Args:
+            checkpoint: The checkpoint.
+            filename: As it was given to the callback.
+        """
+        with checkpoint.as_directory() as directory:
+            return Booster(model_file=f"{directory}/{filename}")
+
+    def before_training(self, model: Any) -> Any:
+        """Begin anew: nothing has been trained that would have to be saved."""
+        self._is_saved = True
+        return model
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Mapping[str, Any]) -> bool:
+        """Report the round; see XGBoost's ``TrainingCallback``."""
+        num_rounds = model.num_boosted_rounds() if hasattr(model, "num_boosted_rounds") else epoch + 1
+        self._is_saved = self._rounds.report(_latest(evals_log, keep_pairs=self._has_pairs), model, num_rounds)
+        return False
+
+    def after_training(self, model: Any) -> Any:
+        """Save the model, if that is wanted and not done."""
+        if self._checkpoint_at_end and not self._is_saved and hasattr(model, "save_model"):
+            self._is_saved = self._rounds.report_again(model)
+        return model
+
+
+class TuneReportCallback(TuneReportCheckpointCallback):
+    """Reports XGBoost's metrics after each round, and saves nothing; see `TuneReportCheckpointCallback`.
+
+    Args:
+        metrics: Which metrics to report; None for all.
+        results_postprocessing_fn: Makes of the chosen metrics what is reported.
+
+    Departures:
+        Ray Tune has taken it away.
+    """
+
+    def __init__(self, metrics: Metrics = None, results_postprocessing_fn: Postprocessing | None = None) -> None:
+        super().__init__(metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn)
+
+
+def resume(num_boost_round: int, filename: str = MODEL) -> dict[str, Any]:
+    """Return the arguments with which ``xgboost.train`` goes on from the trial's checkpoint, or begins where there is none.
+
+    Trees are then grown on those of the checkpoint. XGBoost does not save its generator: with ``subsample`` and the like they are not the
+    trees that an undisturbed training would have grown.
+
+    Args:
+        num_boost_round: How many rounds there are in all.
+        filename: As it is given to the callback.
+
+    Returns:
+        ``num_boost_round``, the rounds that are left, possibly none, and ``xgb_model``, the model or None.
+
+    Raises:
+        ValueError: If `num_boost_round` is not positive.
+        FileNotFoundError: If the checkpoint holds no such file.
+
+    Example:
+        >>> resume(100)
+        {'num_boost_round': 100, 'xgb_model': None}
+    """
+    saved = latest_file(filename)
+    model = None if saved is None else Booster(model_file=str(saved))
+    num_done = 0 if model is None else model.num_boosted_rounds()
+    return {"num_boost_round": num_rounds_left(num_boost_round, num_done), "xgb_model": model}
+
+
+def _latest(evals_log: Mapping[str, Any], *, keep_pairs: bool) -> dict[str, Any]:
+    """Return the last value of each metric; those of a cross-validation are pairs of mean and deviation."""
+    latest: dict[str, Any] = {}
+    for data, metrics in evals_log.items():
+        for name, values in metrics.items():
+            key, value = f"{data}-{name}", values[-1]
+            if isinstance(value, tuple) and not keep_pairs:
+                latest[f"{key}-mean"], latest[f"{key}-std"] = value
+            else:
+                latest[key] = value
+    return latest
