@@ -9,8 +9,10 @@ interrupt, the thread gets some time to deliver the rest. Nothing of this can ho
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +32,10 @@ _BATCH: Final = 2_000
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 _LAST_PAUSE_S: Final = 0.5
-_PATIENCE_WITH_THE_ABSENT_S: Final = 5.0
+_PATIENCE_WITH_THE_ABSENT_S: Final = 15.0
+_GLANCE_S: Final = 0.5
+_LONG_S: Final = 30.0
+"""A client that needs longer for one thing is trying to reach a tracker that does not answer."""
 _PASSWORD: Final = re.compile(r"//[^/@\s]+@")
 
 _log = logging.getLogger("tuner")
@@ -171,6 +176,7 @@ class Courier:
         self._leave = threading.Event()
         self._has_given_up = False
         self._is_failing = False
+        self._busy_since_s = math.inf
 
     def add(self, trial: Trial, entry: Entry) -> None:
         """Take an entry; those of one trial are delivered in the order in which they came.
@@ -185,6 +191,7 @@ class Courier:
                 self._leave_out()
                 return
             self._num_taken += 1
+            self._look_at_the_clock()
         self._waiting.append((trial, entry))
         if self._thread is None:
             self._start()
@@ -200,7 +207,7 @@ class Courier:
             return
         self._leave.set()
         self._wake.set()
-        thread.join(min(self._patience_s, _PATIENCE_WITH_THE_ABSENT_S) if self._is_failing else self._patience_s)
+        self._wait_for(thread)
         self._has_given_up = True
         lacking = self._num_taken - self._num_delivered + self._num_left_out
         if self.defect:
@@ -211,6 +218,16 @@ class Courier:
                 self._name,
                 lacking,
             )
+
+    def _wait_for(self, thread: threading.Thread) -> None:
+        """Wait until everything is delivered, but not for long where nobody is there to receive it."""
+        ends_s = time.monotonic() + self._patience_s
+        leaves_s = time.monotonic() + _PATIENCE_WITH_THE_ABSENT_S
+        while thread.is_alive() and (now_s := time.monotonic()) < ends_s:
+            has_never_answered = not self._num_delivered and now_s - self._busy_since_s > _PATIENCE_WITH_THE_ABSENT_S
+            if now_s > leaves_s and (self._is_failing or has_never_answered):
+                return
+            thread.join(_GLANCE_S)
 
     def _start(self) -> None:
         self._leave.clear()
@@ -273,15 +290,18 @@ class Courier:
         """Do something until it succeeds or nobody waits for it any more."""
         pause_s = _FIRST_PAUSE_S
         while not self._has_given_up:
+            self._busy_since_s = time.monotonic()
             try:
                 done = action()
             except Exception as error:
                 if not self._tracker.is_passing(error):
                     raise
-                self._tell_of(error)
+                self._tell_of(_PASSWORD.sub("//", f"{type(error).__name__}: {error}"))
             else:
                 self._is_failing = False
                 return done
+            finally:
+                self._busy_since_s = math.inf
             # Whoever leaves wakes us, and from then on pauses are short.
             if not self._leave.wait(pause_s):
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -289,11 +309,14 @@ class Courier:
                 threading.Event().wait(_LAST_PAUSE_S)
         raise _GivenUp
 
-    def _tell_of(self, error: Exception) -> None:
+    def _look_at_the_clock(self) -> None:
+        if time.monotonic() - self._busy_since_s > _LONG_S:
+            self._tell_of(f"no answer for {_LONG_S:.0f} s")
+
+    def _tell_of(self, why: str) -> None:
         if not self._is_failing:
             self._is_failing = True
-            what = _PASSWORD.sub("//", f"{type(error).__name__}: {error}")
-            _log.warning("%s cannot be reached (%s); it is tried again, the experiment goes on", self._name, what)
+            _log.warning("%s cannot be reached (%s); it is tried again, the experiment goes on", self._name, why)
 
 
 def _parts(story: Sequence[Entry]) -> Iterator[list[Row] | Begun | Saved | Ended | Recalled]:

@@ -16,11 +16,12 @@ from tuner.core.result import TIMESTAMP, TRAINING_ITERATION
 from tuner.core.trial import Trial
 
 from .courier import Begun, Ended, Outcome, Recalled, Row, Tracker, rows_after
+from .mlflow_store import make_sqlite_store
 from .tracker import ExperimentFacts, TrackerCallback, as_float, measured, need_library
 
 _PATIENCE_S: Final = 30.0
-_EXPERIMENT_TAG: Final = "tuner.experiment_id"
-_TRIAL_TAG: Final = "trial_id"
+EXPERIMENT_TAG: Final = "tuner.experiment_id"
+TRIAL_TAG: Final = "trial_id"
 _ILLEGAL: Final = re.compile(r"[^\w.\-/: ]")
 _MAX_NAME: Final = 250
 _MAX_VALUE: Final = 6000
@@ -145,11 +146,12 @@ class MLflowTracker(Tracker):
             logging.getLogger(talkative).setLevel(logging.WARNING)  # they tell of each table that they make
         mlflow = importlib.import_module("mlflow")
         self._entities = importlib.import_module("mlflow.entities")
+        make_sqlite_store(self._options.tracking_uri or mlflow.get_tracking_uri(), mlflow.MlflowClient)
         self._client = mlflow.MlflowClient(self._options.tracking_uri, self._options.registry_uri)
         name = self._options.experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or self._experiment.name
         self._experiment_id = find_or_make_experiment(self._client, name)
-        for run in self._search(f"tags.`{_EXPERIMENT_TAG}` = '{self._experiment.experiment_id}'"):
-            self._runs[run.data.tags[_TRIAL_TAG]] = self._known(run)
+        for run in self._search(f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}'"):
+            self._runs[run.data.tags[TRIAL_TAG]] = self._known(run)
 
     def begin(self, trial: Trial, begun: Begun) -> None:
         run = self._run_of(trial, begun)
@@ -210,16 +212,16 @@ class MLflowTracker(Tracker):
     def _run_of(self, trial: Trial, begun: Begun) -> _Run:
         run = self._runs.get(trial.trial_id)
         if run and run.is_in_doubt:
-            found = list(self._search(f"tags.`{_EXPERIMENT_TAG}` = '{self._experiment.experiment_id}' and tags.trial_id = '{trial.trial_id}'"))
+            found = list(self._search(f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}' and tags.{TRIAL_TAG} = '{trial.trial_id}'"))
             run = self._runs[trial.trial_id] = self._known(found[0]) if found else _Run(is_in_doubt=True)
         if run and run.run_id:
             return run
         run = self._runs[trial.trial_id] = _Run(is_in_doubt=True)
         tags = {
             **{legal_name(str(name)): str(value) for name, value in self._options.tags.items()},
-            _TRIAL_TAG: trial.trial_id,
+            TRIAL_TAG: trial.trial_id,
             "experiment_name": self._experiment.name,
-            _EXPERIMENT_TAG: self._experiment.experiment_id,
+            EXPERIMENT_TAG: self._experiment.experiment_id,
         }
         made = self._client.create_run(self._experiment_id, start_time=int(begun.at * 1000), tags=tags, run_name=trial.trial_id)
         run.run_id, run.status, run.is_in_doubt = made.info.run_id, "RUNNING", False
@@ -273,7 +275,12 @@ def find_or_make_experiment(client: Any, name: str, artifact_location: str | Non
     """
     found = client.get_experiment_by_name(name)
     if found is None:
-        return str(client.create_experiment(name, artifact_location=artifact_location))
+        try:
+            return str(client.create_experiment(name, artifact_location=artifact_location))
+        except Exception:
+            found = client.get_experiment_by_name(name)  # perhaps another trial was faster
+            if found is None:
+                raise
     if found.lifecycle_stage == "deleted":
         raise RuntimeError(f"experiment_name must be that of an MLflow experiment that is not deleted, got {name!r}; restore it there")
     return str(found.experiment_id)

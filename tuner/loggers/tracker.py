@@ -128,7 +128,27 @@ def _ended(trial: Trial) -> Ended | None:
 
 
 def _recalled(trial: Trial, results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> Recalled:
-    return Recalled(_begun(trial), lambda: [_row(result) for result in results_of(trial.trial_id)], _ended(trial))
+    def rows() -> list[Row]:
+        told = [_row(result) for result in results_of(trial.trial_id)]
+        return told if ended else told[: num_lasting(trial, told)]
+
+    ended = _ended(trial)
+    return Recalled(_begun(trial), rows, ended)
+
+
+def num_lasting(trial: Trial, rows: Sequence[Row]) -> int:
+    """Return how many results of a trial that goes on stay, since it does not report them again.
+
+    Args:
+        trial: The trial.
+        rows: All its results that count until now, oldest first.
+    """
+    last_iteration = trial.source.iteration if trial.source else 0
+    num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
+    count = len(rows)
+    while count > num_earlier and rows[count - 1].result.get(keys.TRAINING_ITERATION, 0) > last_iteration:
+        count -= 1
+    return count
 
 
 def measured(flat: Mapping[str, Any]) -> dict[str, bool | int | float | str]:

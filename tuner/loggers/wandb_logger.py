@@ -18,6 +18,8 @@ from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
 from .wandb_files import Trace, trace_of
 
 DEFAULT_UPLOAD_TIMEOUT_S: Final = 1800
+_INIT_TIMEOUT_S: Final = 20.0
+"""How long one attempt to begin a run may take; W&B would have a finished script wait for as long."""
 _FIXED: Final = frozenset({"id", "reinit", "resume"})
 _WITHOUT_KEY: Final = frozenset({"offline", "dryrun", "disabled"})
 _EXIT_CODES: Final = {Outcome.FINISHED: 0, Outcome.FAILED: 1, Outcome.KILLED: 255}
@@ -148,7 +150,7 @@ class WandbTracker(Tracker):
 
     def connect(self) -> None:
         self._wandb = importlib.import_module("wandb")
-        settings = self._wandb.setup().settings
+        settings = self._wandb.setup(self._wandb.Settings(silent=True)).settings
         self._is_offline = self._options.init.get("mode", settings.mode) in ("offline", "dryrun")
         self._directory = Path(self._options.init.get("dir") or os.environ.get("WANDB_DIR") or self._experiment.path)
 
@@ -232,7 +234,7 @@ class WandbTracker(Tracker):
         return _Run(run, begun.config, max(last_step, int(run.starting_step or 0) - 1))
 
     def _settings(self, given: Any) -> Any:
-        ours = {"console": "off", "silent": True, "x_disable_stats": True, "disable_git": True, "disable_code": True}
+        ours = {"console": "off", "silent": True, "x_disable_stats": True, "disable_git": True, "disable_code": True, "init_timeout": _INIT_TIMEOUT_S}
         if self._options.api_key:
             ours["api_key"] = self._options.api_key
         if given is None:

@@ -1,0 +1,1 @@
+"""Callbacks for the frameworks and trackers that people train and log with."""
