@@ -43,7 +43,7 @@ def trace_of(directory: Path, run_id: str) -> Trace:
         directory: The folder ``wandb`` in which they lie.
         run_id: The run's id.
     """
-    paths = sorted(directory.glob(f"*run-*-{run_id}/run-{run_id}.wandb"))
+    paths = sorted(directory.glob(f"*run-*/run-{run_id}.wandb"))
     trace = Trace()
     for path in paths:
         trace = _continued(trace, path)
