@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as Served
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import Status as SessionStatus
+from tensorboard.util import tensor_util
 
 from searchers.space import choice, grid_search, only_if, sample_from, uniform
 from tuner.core.trial import CheckpointRecord, Ending, Status
@@ -34,7 +36,16 @@ def read(trial):
 
 
 def curve(trial, tag):
-    return [(event.step, round(event.value, 4)) for event in read(trial).Scalars(tag)]
+    """Return what both of TensorBoard's readers in Python show: that for notebooks, and the one behind its pages."""
+    alone = [(event.step, round(event.value, 4)) for event in read(trial).Scalars(tag)]
+    assert served(trial, tag) == alone
+    return alone
+
+
+def served(trial, tag, accumulator=None):
+    accumulator = accumulator or Served(trial.local_path, tensor_size_guidance={"scalars": 0})
+    accumulator.Reload()
+    return [(event.step, round(float(tensor_util.make_ndarray(event.tensor_proto)), 4)) for event in accumulator.Tensors(tag)]
 
 
 def hparams(trial, tag):
@@ -189,7 +200,8 @@ def test_a_tensorboard_that_is_open_meanwhile_shows_one_curve(make_trial, report
         finish(first, trial, failed=True)
     else:
         first.on_experiment_end(trials=[trial])
-    open_meanwhile = read(trial)
+    open_meanwhile, served_meanwhile = read(trial), Served(trial.local_path)
+    served(trial, "loss", served_meanwhile)
     (path,) = Path(trial.local_path).glob("events.*")
     second = TBXLoggerCallback()
     trial.status, trial.ending, trial.attempt, trial.resumed_iteration = Status.RUNNING, None, 2, 3
@@ -200,9 +212,11 @@ def test_a_tensorboard_that_is_open_meanwhile_shows_one_curve(make_trial, report
     for result in results[trial.resumed_iteration :]:
         second.log_trial_result(result["training_iteration"], trial, result)
     finish(second, trial)
-    for reader in (open_meanwhile, read(trial)):
-        reader.Reload()
-        assert [(event.step, event.value) for event in reader.Scalars("loss")] == [(number, number) for number in range(1, 6)]
+    expected = [(number, number) for number in range(1, 6)]
+    open_meanwhile.Reload()
+    assert [(event.step, event.value) for event in open_meanwhile.Scalars("loss")] == expected
+    assert served(trial, "loss", served_meanwhile) == expected
+    assert curve(trial, "loss") == expected
     assert list(Path(trial.local_path).glob("events.*")) == [path]
     end = metadata.parse_session_end_info_plugin_data(hparams(trial, metadata.SESSION_END_INFO_TAG))
     assert end.status == SessionStatus.STATUS_SUCCESS

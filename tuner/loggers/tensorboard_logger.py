@@ -26,8 +26,8 @@ _PREFIX = "events.out.tfevents."
 _HIDDEN = keys.AUTO_FILLED - {keys.TIME_TOTAL_S}
 _HIDDEN_BESIDE_TIMESTEPS = _HIDDEN - {keys.TRAINING_ITERATION}
 _NUMBERS = (int, float, numbers.Real)
-_NUM_FIRST_RECORDS = 3
-"""Those that a file begins with, before the first result: its version and the hyperparameters."""
+_NUM_FIRST_RECORDS = 4
+"""Those that a file begins with, before the first result: its version, the start and the hyperparameters."""
 
 _log = logging.getLogger("tuner")
 
@@ -136,6 +136,8 @@ class _EventFile(TrialFile):
     def _begin(self, begin: Begin, *, is_new: bool) -> Iterator[bytes]:
         if is_new:
             yield self._encoder.version(begin.at)
+            # TensorBoard's server takes the first of them for the start and forgets nothing.
+            yield self._encoder.restart(begin.at, 0)
             yield self._logger.session_start(begin)
             return
         if begin.num_earlier:
