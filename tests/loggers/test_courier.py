@@ -146,7 +146,10 @@ def test_memory_is_bounded_and_what_is_left_out_is_told(make_trial, report, capl
         gate.set()
         logger.on_experiment_end(trials=[])
     assert logger.book.story[2] == ("log", "t00000", [1, 2, 3])
-    assert ["does not keep up" in caplog.records[0].getMessage(), "not received 7 results" in caplog.records[1].getMessage()] == [True, True]
+    assert ["does not keep up" in caplog.records[0].getMessage(), "not received 7 results" in caplog.records[1].getMessage()] == [
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(

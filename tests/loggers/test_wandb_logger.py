@@ -83,7 +83,13 @@ def test_a_trial_is_one_run_with_configuration_and_curves(start, written, make_t
         logger.log_trial_result(iteration, trial, report(trial, iteration, loss=1 / iteration, val={"acc": 0.5}, timestamp=17, **odd))
     end(logger, trial)
     run, *_ = written("run")
-    assert (run.run_id, run.project, run.display_name, run.run_group, list(run.tags)) == ("abc-t00000", "digits", "t00000", "demo", ["first"])
+    assert (run.run_id, run.project, run.display_name, run.run_group, list(run.tags)) == (
+        "abc-t00000",
+        "digits",
+        "t00000",
+        "demo",
+        ["first"],
+    )
     config = {update.key: json.loads(update.value_json) for update in run.config.update}
     assert config.items() >= {"lr": 0.1, "net/width": 2, "host": "here"}.items()
     first, second = rows(written("history"))
@@ -115,7 +121,13 @@ def test_what_a_retry_reports_again_is_not_lost(start, written, make_trial, repo
         logger.log_trial_result(iteration, trial, report(trial, iteration, loss=10 * iteration))
     end(logger, trial)
     told = rows(written("history"))
-    assert [(row["_step"], row["training_iteration"], row["loss"]) for row in told] == [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 2, 20), (5, 3, 30)]
+    assert [(row["_step"], row["training_iteration"], row["loss"]) for row in told] == [
+        (1, 1, 1),
+        (2, 2, 2),
+        (3, 3, 3),
+        (4, 2, 20),
+        (5, 3, 30),
+    ]
 
 
 def test_a_restored_trial_goes_on_in_its_run_and_what_was_lost_is_there(start, written, make_trial, report, tmp_path):
@@ -204,9 +216,9 @@ def test_a_key_comes_from_one_place(tmp_path):
     assert WandbLoggerCallback(api_key_file=str(tmp_path / "key"))._options.api_key == KEY
     with pytest.raises(ValueError, match="must not both be given"):
         WandbLoggerCallback(api_key=KEY, api_key_file=str(tmp_path / "key"))
-    with pytest.raises(ValueError, match="api_key_file must be a file with the key, got .*empty', which is empty"):
+    with pytest.raises(ValueError, match=r"api_key_file must be a file with the key, got .*empty', which is empty"):
         WandbLoggerCallback(api_key_file=str(tmp_path / "empty"))
-    with pytest.raises(ValueError, match="api_key_file must be a file with the key, got .*nowhere"):
+    with pytest.raises(ValueError, match=r"api_key_file must be a file with the key, got .*nowhere"):
         WandbLoggerCallback(api_key_file=str(tmp_path / "nowhere"))
 
 

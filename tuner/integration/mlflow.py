@@ -18,7 +18,7 @@ from .trial_run import current_trial_run, flat_config
 __all__ = ["MLflowLoggerCallback", "setup_mlflow"]
 
 
-def setup_mlflow(
+def setup_mlflow(  # noqa: PLR0917  (Ray Tune's signature)
     config: Mapping[str, Any] | None = None,
     tracking_uri: str | None = None,
     registry_uri: str | None = None,
@@ -29,7 +29,7 @@ def setup_mlflow(
     run_name: str | None = None,
     create_experiment_if_not_exists: bool = False,
     tags: Mapping[str, Any] | None = None,
-    rank_zero_only: bool = True,
+    rank_zero_only: bool = True,  # noqa: ARG001  (accepted for compatibility)
 ) -> ModuleType:
     """Begin an MLflow run for the trial that calls it, or go on with the one it has, and return ``mlflow`` to log with.
 

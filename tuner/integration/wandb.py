@@ -19,7 +19,7 @@ def setup_wandb(
     config: Mapping[str, Any] | None = None,
     api_key: str | None = None,
     api_key_file: str | None = None,
-    rank_zero_only: bool = True,
+    rank_zero_only: bool = True,  # noqa: ARG001  (accepted for compatibility)
     **kwargs: Any,
 ) -> Any:
     """Begin a run of Weights & Biases for the trial that calls it, or go on with the one it has.

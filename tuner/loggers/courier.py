@@ -129,10 +129,10 @@ class Tracker(ABC):
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         """Add to the trial's run what an earlier driver could not deliver before it died."""
 
-    def save(self, trial: Trial, saved: Saved) -> None:
+    def save(self, trial: Trial, saved: Saved) -> None:  # noqa: B027  (few trackers keep checkpoints)
         """Take note of a checkpoint."""
 
-    def rest(self) -> None:
+    def rest(self) -> None:  # noqa: B027  (few have anything that can wait)
         """Everything that was waiting has been delivered; the time for what can wait."""
 
     @abstractmethod

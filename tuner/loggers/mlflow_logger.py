@@ -15,9 +15,10 @@ from typing import Any, Final, final
 from tuner.core.result import TIMESTAMP, TRAINING_ITERATION
 from tuner.core.trial import Trial
 
-from .courier import Begun, Ended, Outcome, Recalled, Row, Tracker, rows_after
+from .courier import Begun, Ended, Outcome, Recalled, Tracker, rows_after
 from .mlflow_store import make_sqlite_store
 from .tracker import ExperimentFacts, TrackerCallback, as_float, measured, need_library
+from .trial_file import Row
 
 _PATIENCE_S: Final = 30.0
 EXPERIMENT_TAG: Final = "tuner.experiment_id"
@@ -91,7 +92,7 @@ class MLflowLoggerCallback(TrackerCallback):
         """Return the client for an experiment."""
         if self._token:
             os.environ["MLFLOW_TRACKING_TOKEN"] = self._token
-        return MLflowTracker(experiment, self._options)
+        return _MLflowTracker(experiment, self._options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class _Run:
 
 
 @final
-class MLflowTracker(Tracker):
+class _MLflowTracker(Tracker):
     """Talks to MLflow.
 
     Args:
@@ -212,7 +213,9 @@ class MLflowTracker(Tracker):
     def _run_of(self, trial: Trial, begun: Begun) -> _Run:
         run = self._runs.get(trial.trial_id)
         if run and run.is_in_doubt:
-            found = list(self._search(f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}' and tags.{TRIAL_TAG} = '{trial.trial_id}'"))
+            found = list(
+                self._search(f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}' and tags.{TRIAL_TAG} = '{trial.trial_id}'")
+            )
             run = self._runs[trial.trial_id] = self._known(found[0]) if found else _Run(is_in_doubt=True)
         if run and run.run_id:
             return run

@@ -157,14 +157,13 @@ class _EventFile(TrialFile):
 
     def _adopt(self) -> Path | None:
         """Return the file that an earlier driver has left, mended so that more can be appended."""
-        *others, path = sorted(_event_files(self.directory)) or [None]
-        if path is None:
-            return None
-        data = path.read_bytes()
+        files = sorted(_event_files(self.directory))
+        data = files[-1].read_bytes() if files else b""
         found = list(records(data))
-        for useless in (*others, path) if not found else others:
+        path = files.pop() if found else None
+        for useless in files:
             useless.unlink()
-        if not found:
+        if path is None:
             return None
         # A TensorBoard that is open meanwhile reads on where it was, so the file stays the same one and no record changes its place.
         with path.open("r+b") as file:

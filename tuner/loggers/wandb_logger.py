@@ -13,8 +13,9 @@ from typing import Any, Final, final
 from tuner.core.result import TIMESTAMP, TRAINING_ITERATION
 from tuner.core.trial import Status, Trial
 
-from .courier import Begun, Ended, Outcome, Recalled, Row, Saved, Tracker, rows_after
+from .courier import Begun, Ended, Outcome, Recalled, Saved, Tracker, rows_after
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
+from .trial_file import Row
 from .wandb_files import Trace, trace_of
 
 DEFAULT_UPLOAD_TIMEOUT_S: Final = 1800
@@ -71,7 +72,7 @@ class WandbLoggerCallback(TrackerCallback):
 
     product = "W&B"
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  (Ray Tune's signature)
         self,
         project: str | None = None,
         group: str | None = None,
@@ -86,7 +87,9 @@ class WandbLoggerCallback(TrackerCallback):
     ) -> None:
         need_library("wandb", "wandb")
         if fixed := sorted(_FIXED & kwargs.keys()):
-            raise ValueError(f"arguments for wandb.init must leave {', '.join(sorted(_FIXED))} to the callback, got {', '.join(fixed)}; omit it")
+            raise ValueError(
+                f"arguments for wandb.init must leave {', '.join(sorted(_FIXED))} to the callback, got {', '.join(fixed)}; omit it"
+            )
         super().__init__(upload_timeout)
         self._options = _Options(
             project=project,
@@ -101,7 +104,7 @@ class WandbLoggerCallback(TrackerCallback):
 
     def tracker(self, experiment: ExperimentFacts) -> Tracker:
         """Return the client for an experiment."""
-        return WandbTracker(experiment, self._options)
+        return _WandbTracker(experiment, self._options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ class _Run:
 
 
 @final
-class WandbTracker(Tracker):
+class _WandbTracker(Tracker):
     """Talks to Weights & Biases.
 
     Args:
@@ -234,7 +237,14 @@ class WandbTracker(Tracker):
         return _Run(run, begun.config, max(last_step, int(run.starting_step or 0) - 1))
 
     def _settings(self, given: Any) -> Any:
-        ours = {"console": "off", "silent": True, "x_disable_stats": True, "disable_git": True, "disable_code": True, "init_timeout": _INIT_TIMEOUT_S}
+        ours = {
+            "console": "off",
+            "silent": True,
+            "x_disable_stats": True,
+            "disable_git": True,
+            "disable_code": True,
+            "init_timeout": _INIT_TIMEOUT_S,
+        }
         if self._options.api_key:
             ours["api_key"] = self._options.api_key
         if given is None:
@@ -264,7 +274,7 @@ class WandbTracker(Tracker):
             return Trace()
 
     def _last_of(self, run: Any) -> tuple[int, int] | None:
-        """Return when the last result that the server has was reported, and its training iteration; None where it has none or is not asked."""
+        """Return when the last result that the server has was reported, and its training iteration; None without one, or offline."""
         if not run.resumed:
             return None
         timestamp, iteration = run.summary.get(TIMESTAMP), run.summary.get(TRAINING_ITERATION)
