@@ -55,7 +55,12 @@ def silent(config):
 
 def fit(train, tmp_path, name, **run):
     run_config = tune.RunConfig(
-        name=name, storage_path=tmp_path, verbose=0, failure_config=tune.FailureConfig(max_failures=1), resources={"cpu": 2, "gpu": 0}, **run
+        name=name,
+        storage_path=tmp_path,
+        verbose=0,
+        failure_config=tune.FailureConfig(max_failures=1),
+        resources={"cpu": 2, "gpu": 0},
+        **run,
     )
     space = {"lr": tune.grid_search([1.0, 2.0]), "token": tune.Secret("TOKEN")}
     return tune.Tuner(train, param_space=space, run_config=run_config).fit()

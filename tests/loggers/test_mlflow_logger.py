@@ -11,6 +11,7 @@ from tuner.core.trial import CheckpointRecord, Ending, Status
 from tuner.loggers.mlflow_logger import MLflowLoggerCallback, legal_name
 from tuner.loggers.mlflow_store import make_sqlite_store
 from tuner.loggers.tracker import need_library
+from tuner.testing.callback_contract import CallbackContract
 
 mlflow = pytest.importorskip("mlflow")
 from mlflow.utils.validation import _validate_metric_name  # noqa: E402  (needs the module that may be missing)
@@ -51,6 +52,15 @@ def runs(uri):
         return client.search_runs([client.get_experiment_by_name(experiment).experiment_id], order_by=["attributes.run_name"])
 
     return read
+
+
+class TestContract(CallbackContract):
+    @pytest.fixture(autouse=True)
+    def find_store(self, uri):
+        self.uri = uri
+
+    def make_callback(self):
+        return MLflowLoggerCallback(self.uri)
 
 
 def curve(uri, run, name):

@@ -12,6 +12,7 @@ from tuner.loggers.trial_file import Row
 from tuner.loggers.wandb_files import records, trace_of
 from tuner.loggers.wandb_logger import WandbLoggerCallback
 from tuner.storage.checkpoints import Checkpoint
+from tuner.testing.callback_contract import CallbackContract
 
 wandb = pytest.importorskip("wandb")
 
@@ -56,6 +57,11 @@ def written(tmp_path):
         return [getattr(record, kind) for path in paths for record in records(path) if record.WhichOneof("record_type") == kind]
 
     return read
+
+
+class TestContract(CallbackContract):
+    def make_callback(self):
+        return WandbLoggerCallback()
 
 
 def rows(history):
