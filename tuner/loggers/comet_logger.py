@@ -44,9 +44,9 @@ class CometLoggerCallback(TrackerCallback):
     """Keeps one Comet experiment for each trial, written in the background; ``pip install "tuner-hpo[comet]"``.
 
     It is named after the trial and has the flattened configuration as parameters, and each reported number or boolean as a metric under
-    its own name (nested ones as ``a/b``), with ``training_iteration`` as the step; texts become "others", lists are left out. It goes on over
-    pauses, retries, exploits and restores. How the trial ended is told by the other ``status``: FINISHED, FAILED or, where the experiment
-    was interrupted, KILLED.
+    its own name (nested ones as ``a/b``), with ``training_iteration`` as the step; texts become "others", lists are left out. It goes on
+    over pauses, retries, exploits and restores. How the trial ended is told by the other ``status``: FINISHED, FAILED or, where the
+    experiment was interrupted, KILLED.
 
     Args:
         online: Whether to talk to Comet; False writes archives into ``comet/`` in the experiment's directory, for ``comet upload``. An
