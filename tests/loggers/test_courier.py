@@ -41,7 +41,7 @@ class Notebook(Tracker):
         self.story.append(("end", trial.trial_id, str(ended.outcome)))
 
     def recall(self, trial, recalled):
-        self.story.append(("recall", trial.trial_id, [row.result["training_iteration"] for row in recalled.rows()], recalled.ended))
+        self.story.append(("recall", trial.trial_id, [row.result["training_iteration"] for row in recalled.rows], recalled.ended))
 
     def leave(self):
         self.story.append("leave")
@@ -180,6 +180,17 @@ def test_a_restored_trial_is_recalled_up_to_what_it_reports_again(make_trial, re
     unstarted.attempt = 0
     logger.on_experiment_end(trials=[])
     assert logger.book.story[1] == ("recall", "t00000", [1, 2, 3], None)
+
+
+def test_one_that_could_not_be_set_up_recalls_nothing_and_ends_nothing(make_trial):
+    Logger(Notebook()).catch_up([make_trial()], lambda _: [])
+    broken = Logger(Notebook(RuntimeError("as planned")))
+    broken.setup()
+    broken.catch_up([make_trial()], lambda _: [])
+    broken._courier._thread.join(30)
+    broken.catch_up([make_trial()], lambda _: [])
+    with pytest.raises(RuntimeError, match="as planned"):
+        broken.log_trial_start(make_trial())
 
 
 def test_what_a_trial_reported_before_an_exploit_lasts(make_trial, report):

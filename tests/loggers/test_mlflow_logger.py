@@ -166,6 +166,18 @@ def test_the_directory_is_copied_and_parameters_wait_if_that_is_wanted(start, ru
     assert Path(run.info.artifact_uri, "result.json").read_text() == "{}\n"
 
 
+def test_a_directory_that_cannot_be_copied_holds_nothing_up(start, runs, make_trial, monkeypatch, caplog, tmp_path):
+    monkeypatch.setattr("tuner.loggers.mlflow_logger._SETTLING_S", 0.0)
+    trial, logger = make_trial(), start(save_artifact=True)
+    (tmp_path / "mlruns").write_text("where artifacts were to go")
+    Path(trial.local_path).mkdir()
+    Path(trial.local_path, "result.json").write_text("{}\n")
+    logger.log_trial_start(trial)
+    end(logger, trial)
+    assert [run.info.status for run in runs()] == ["FINISHED"]
+    assert "the directory of trial t00000 could not be copied to MLflow" in caplog.text
+
+
 def test_the_token_is_for_the_environment_alone(start, monkeypatch, tmp_path, make_trial):
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "")
     logger, trial = start(tracking_token="s3cret-token"), make_trial()  # noqa: S106  (not one)

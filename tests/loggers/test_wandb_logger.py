@@ -190,8 +190,10 @@ def test_a_paused_trial_leaves_no_open_run_behind_and_goes_on_in_its_own(start, 
         trial.status, trial.attempt = Status.PAUSED, 2
         tracker.rest()
         assert tracker._runs == {}
+    tracker.log(trial, [Row(report(trial, 3, loss=3), 0.0)])  # it was reported just before the pause
+    tracker.leave()
     wandb.teardown()
-    assert [row["_step"] for row in rows(written("history"))] == [1, 2]
+    assert [row["_step"] for row in rows(written("history"))] == [1, 2, 3]
 
 
 def test_metrics_can_be_left_out_and_the_configuration_logged(start, written, make_trial, report):

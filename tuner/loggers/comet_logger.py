@@ -98,6 +98,7 @@ class _CometTracker(Tracker):
         self._comet: Any = None
         self._open: dict[Trial, Any] = {}
         self._known: set[str] = set()
+        self._begun: dict[Trial, Begun] = {}
         self._directory = Path(options.experiment_kwargs.get("offline_directory") or experiment.path / _FOLDER)
 
     def connect(self) -> None:
@@ -107,6 +108,7 @@ class _CometTracker(Tracker):
             self._directory.mkdir(parents=True, exist_ok=True)
 
     def begin(self, trial: Trial, begun: Begun) -> None:
+        self._begun[trial] = begun
         opened = self._open.get(trial)
         if opened is None:
             opened = self._open[trial] = self._opened(trial)
@@ -115,6 +117,8 @@ class _CometTracker(Tracker):
         )
 
     def log(self, trial: Trial, rows: Sequence[Row]) -> None:
+        if trial not in self._open:
+            self.begin(trial, self._begun[trial])  # it has paused meanwhile
         for row in rows:
             shown = measured(row.flat)
             shown.setdefault(TIMESTAMP, int(row.at))
@@ -131,12 +135,13 @@ class _CometTracker(Tracker):
     def end(self, trial: Trial, ended: Ended) -> None:
         if trial in self._open:
             self._close(trial, ended.outcome)
+        self._begun.pop(trial, None)
 
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         if self._options.online:
             return  # what it has is Comet's to know; its client keeps what it could not send
         last = self._last_of(trial)
-        if rows := rows_after(recalled.rows(), last):
+        if rows := rows_after(recalled.rows, last):
             self.begin(trial, recalled.begun)
             self.log(trial, rows)
             if recalled.ended:

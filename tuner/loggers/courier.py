@@ -94,12 +94,12 @@ class Recalled:
 
     Attributes:
         begun: Its hyperparameters.
-        rows: Reads all its results that count, oldest first.
+        rows: All its results that count and that it does not report again, oldest first.
         ended: How it ended, None where it goes on.
     """
 
     begun: Begun
-    rows: Callable[[], Sequence[Row]]
+    rows: Sequence[Row]
     ended: Ended | None
 
 

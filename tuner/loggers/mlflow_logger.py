@@ -35,6 +35,9 @@ _SETTLING_S: Final = 2.5
 _PASSING: Final = frozenset({"TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR", "REQUEST_LIMIT_EXCEEDED", "DEADLINE_EXCEEDED", "CANCELLED"})
 
 
+_log = logging.getLogger("tuner")
+
+
 @final
 class MLflowLoggerCallback(TrackerCallback):
     """Keeps one MLflow run for each trial, written in the background; ``pip install "tuner-hpo[mlflow]"``.
@@ -183,7 +186,7 @@ class _MLflowTracker(Tracker):
 
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         run = self._runs.get(trial.trial_id)
-        rows = rows_after(recalled.rows(), self._last_of(run) if run else None)
+        rows = rows_after(recalled.rows, self._last_of(run) if run else None)
         if run is None or rows:
             self.begin(trial, recalled.begun)
             self.log(trial, rows)
@@ -194,9 +197,11 @@ class _MLflowTracker(Tracker):
 
     def rest(self) -> None:
         while self._artifacts and self._artifacts[0][0] <= time.monotonic():
-            _, trial, run_id = self._artifacts[0]
-            self._client.log_artifacts(run_id, trial.local_path)
-            del self._artifacts[0]
+            _, trial, run_id = self._artifacts.pop(0)
+            try:
+                self._client.log_artifacts(run_id, trial.local_path)
+            except Exception as error:  # noqa: BLE001  (metrics are not to wait for files, whatever their store raises)
+                _log.warning("the directory of trial %s could not be copied to MLflow: %s", trial.trial_id, error)
 
     def leave(self) -> None:
         for run in self._runs.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import numbers
@@ -101,9 +102,13 @@ class TrackerCallback(LoggerCallback):
             trials: Trials that may lack something.
             results_of: Returns, for the id of one, all its results that count, oldest first.
         """
+        if self._courier is None:
+            return  # it could not be set up, and is switched off
         for trial in trials:
             if trial.attempt:
-                self._add(trial, _recalled(trial, results_of))
+                recalled = _recalled(trial, results_of)
+                with contextlib.suppress(Exception):  # the next hook raises it again, and has this callback switched off
+                    self._courier.add(trial, recalled)
 
     def _add(self, trial: Trial, entry: Entry) -> None:
         if self._courier is None:
@@ -128,12 +133,9 @@ def _ended(trial: Trial) -> Ended | None:
 
 
 def _recalled(trial: Trial, results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> Recalled:
-    def rows() -> list[Row]:
-        told = [_row(result) for result in results_of(trial.trial_id)]
-        return told if ended else told[: num_lasting(trial, told)]
-
+    rows = [_row(result) for result in results_of(trial.trial_id)]
     ended = _ended(trial)
-    return Recalled(_begun(trial), rows, ended)
+    return Recalled(_begun(trial), rows if ended else rows[: num_lasting(trial, rows)], ended)
 
 
 def num_lasting(trial: Trial, rows: Sequence[Row]) -> int:

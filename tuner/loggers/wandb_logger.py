@@ -148,6 +148,7 @@ class _WandbTracker(Tracker):
         self._wandb: Any = None
         self._runs: dict[Trial, _Run] = {}
         self._steps: dict[str, int] = {}
+        self._begun: dict[Trial, Begun] = {}
         self._is_offline = False
         self._directory = Path()
 
@@ -158,6 +159,7 @@ class _WandbTracker(Tracker):
         self._directory = Path(self._options.init.get("dir") or os.environ.get("WANDB_DIR") or self._experiment.path)
 
     def begin(self, trial: Trial, begun: Begun) -> None:
+        self._begun[trial] = begun
         if open_run := self._runs.get(trial):
             if open_run.config != begun.config:
                 open_run.run.config.update(_plain(begun.config), allow_val_change=True)
@@ -169,6 +171,8 @@ class _WandbTracker(Tracker):
         self._runs[trial] = self._open(trial, begun, step)
 
     def log(self, trial: Trial, rows: Sequence[Row]) -> None:
+        if trial not in self._runs:
+            self.begin(trial, self._begun[trial])  # it has paused meanwhile
         open_run = self._runs[trial]
         for row in rows:
             step = max(open_run.last_step + 1, int(row.result.get(TRAINING_ITERATION, 0)))
@@ -188,10 +192,11 @@ class _WandbTracker(Tracker):
 
     def end(self, trial: Trial, ended: Ended) -> None:
         self._close(trial, ended.outcome)
+        self._begun.pop(trial, None)
 
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         trace = self._trace(trial)
-        rows = rows_after(recalled.rows(), trace.last)
+        rows = rows_after(recalled.rows, trace.last)
         is_settled = trace.has_ended if recalled.ended else True
         if self._is_offline and not rows and is_settled:
             return
