@@ -166,11 +166,11 @@ def test_the_directory_is_copied_and_parameters_wait_if_that_is_wanted(start, ru
     assert Path(run.info.artifact_uri, "result.json").read_text() == "{}\n"
 
 
-def test_a_directory_that_cannot_be_copied_holds_nothing_up(start, runs, make_trial, monkeypatch, caplog, tmp_path):
+def test_a_directory_that_cannot_be_copied_holds_nothing_up(start, runs, make_trial, monkeypatch, caplog):
     monkeypatch.setattr("tuner.loggers.mlflow_logger._SETTLING_S", 0.0)
     trial, logger = make_trial(), start(save_artifact=True)
-    (tmp_path / "mlruns").write_text("where artifacts were to go")
     Path(trial.local_path).mkdir()
+    Path(trial.local_path).with_name("mlruns").write_text("where artifacts were to go")
     Path(trial.local_path, "result.json").write_text("{}\n")
     logger.log_trial_start(trial)
     end(logger, trial)

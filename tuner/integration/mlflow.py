@@ -68,12 +68,7 @@ def setup_mlflow(  # noqa: PLR0917  (Ray Tune's signature)
     need_library("mlflow", "mlflow")
     if tracking_token:
         os.environ["MLFLOW_TRACKING_TOKEN"] = tracking_token
-    mlflow = importlib.import_module("mlflow")
-    make_sqlite_store(tracking_uri or mlflow.get_tracking_uri(), mlflow.MlflowClient)
-    if tracking_uri:
-        mlflow.set_tracking_uri(tracking_uri)
-    if registry_uri:
-        mlflow.set_registry_uri(registry_uri)
+    mlflow = _connected(tracking_uri, registry_uri)
     client = mlflow.MlflowClient()
     name = experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     if not experiment_id and name:
@@ -82,6 +77,16 @@ def setup_mlflow(  # noqa: PLR0917  (Ray Tune's signature)
     mlflow.set_experiment(experiment_id=experiment_id)
     _begin(mlflow, client, experiment_id, run_name, {legal_name(str(key)): str(value) for key, value in (tags or {}).items()})
     _log_params(mlflow, client, {legal_name(key): str(value) for key, value in flat_config(config).items()})
+    return mlflow  # type: ignore[no-any-return]
+
+
+def _connected(tracking_uri: str | None, registry_uri: str | None) -> Any:
+    mlflow = importlib.import_module("mlflow")
+    make_sqlite_store(tracking_uri or mlflow.get_tracking_uri(), mlflow.MlflowClient)
+    if tracking_uri:
+        mlflow.set_tracking_uri(tracking_uri)
+    if registry_uri:
+        mlflow.set_registry_uri(registry_uri)
     return mlflow
 
 
