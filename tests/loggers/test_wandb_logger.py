@@ -60,6 +60,10 @@ def written(tmp_path):
 
 
 class TestContract(CallbackContract):
+    @pytest.fixture(autouse=True)
+    def elsewhere(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)  # where the contract names no directory of an experiment
+
     def make_callback(self):
         return WandbLoggerCallback()
 
