@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from tuner.analysis.rows import Rows
 from tuner.core.trial import Ending, Status, Trial
 from tuner.loggers import Callback, TrialFileLogger
+from tuner.loggers.tracker import TrackerCallback
 
 
 def mend_logs(callbacks: Iterable[Callback], trials: Sequence[Trial], rows: Rows, recent: Collection[str]) -> None:
@@ -23,6 +24,8 @@ def mend_logs(callbacks: Iterable[Callback], trials: Sequence[Trial], rows: Rows
     unsettled = [trial for trial in trials if _may_go_on(trial) or trial.trial_id in recent]
     settled = [trial for trial in trials if not (_may_go_on(trial) or trial.trial_id in recent)]
     for logger in callbacks:
+        if isinstance(logger, TrackerCallback):
+            logger.catch_up([trial for trial in unsettled if trial.trial_id in recent or not trial.is_finished], rows.of)
         if not isinstance(logger, TrialFileLogger):
             continue
         for trial in unsettled:

@@ -27,6 +27,7 @@ from tuner.execution.processes import ProcessExecutor
 from tuner.execution.shipping import check_secrets
 from tuner.execution.trainable import can_be_saved, is_class_trainable
 from tuner.loggers import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
+from tuner.loggers.by_name import named_callbacks
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import opening
 from tuner.storage.cleaner import CheckpointCleaner
@@ -262,6 +263,7 @@ class Run:
             total_num_samples=stage.settings.max_trials,
             mode=stage.settings.mode,
             space=plan.space,
+            experiment_id=plan.experiment_id,
         )
         if plan.remark and not self._resumption:
             observers.remark(plan.remark)
@@ -331,6 +333,7 @@ def _costs_of(callbacks: CallbackList, members: Sequence[Callback]) -> Callable[
 
 def _callbacks(plan: Plan) -> list[Callback]:
     own = list(plan.run.callbacks or ())
+    own += named_callbacks(own)
     is_bare = os.environ.get("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS") == "1"
     return own if is_bare else [*own, *default_loggers(own)]
 

@@ -54,8 +54,12 @@ def losses_in(trial_dir):
 
 
 def losses_in_events(path):
-    events = [Event.FromString(record[12:-4]) for record in records(path.read_bytes())]
-    return [value.simple_value for event in events for value in event.summary.value if value.tag == "loss"]
+    found = []
+    for event in (Event.FromString(record[12:-4]) for record in records(path.read_bytes())):
+        if event.HasField("session_log"):  # a restart: what was there of this step and later ones no longer counts
+            found = [(step, loss) for step, loss in found if step < event.step]
+        found += [(event.step, value.simple_value) for value in event.summary.value if value.tag == "loss"]
+    return [loss for _, loss in found]
 
 
 def events_of(trial_dir):

@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as Served
+from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import Status as SessionStatus
+from tensorboard.util import tensor_util
 
 from searchers.space import choice, grid_search, only_if, sample_from, uniform
 from tuner.core.trial import CheckpointRecord, Ending, Status
-from tuner.loggers.event_file import records
+from tuner.loggers.event_file import EventEncoder, records
 from tuner.loggers.tensorboard_logger import TBXLoggerCallback, searched_names
 
 
@@ -33,7 +36,16 @@ def read(trial):
 
 
 def curve(trial, tag):
-    return [(event.step, round(event.value, 4)) for event in read(trial).Scalars(tag)]
+    """Return what both of TensorBoard's readers in Python show: that for notebooks, and the one behind its pages."""
+    alone = [(event.step, round(event.value, 4)) for event in read(trial).Scalars(tag)]
+    assert served(trial, tag) == alone
+    return alone
+
+
+def served(trial, tag, accumulator=None):
+    accumulator = accumulator or Served(trial.local_path, tensor_size_guidance={"scalars": 0})
+    accumulator.Reload()
+    return [(event.step, round(float(tensor_util.make_ndarray(event.tensor_proto)), 4)) for event in accumulator.Tensors(tag)]
 
 
 def hparams(trial, tag):
@@ -174,6 +186,51 @@ def test_a_new_driver_goes_on_in_the_old_file_even_if_that_is_torn(make_trial, r
     assert curve(trial, "loss") == [(unit, 1), (2 * unit, 2), (3 * unit, 30)]
     end = metadata.parse_session_end_info_plugin_data(hparams(trial, metadata.SESSION_END_INFO_TAG))
     assert end.status == SessionStatus.STATUS_SUCCESS
+
+
+@pytest.mark.parametrize("how", ["rewritten", "failed"])
+def test_a_tensorboard_that_is_open_meanwhile_shows_one_curve(make_trial, report, how):
+    trial = make_trial()
+    results = [report(trial, iteration, loss=iteration) for iteration in range(1, 6)]
+    first = TBXLoggerCallback()
+    first.log_trial_start(trial)
+    for result in results[:3]:
+        first.log_trial_result(result["training_iteration"], trial, result)
+    if how == "failed":
+        finish(first, trial, failed=True)
+    else:
+        first.on_experiment_end(trials=[trial])
+    open_meanwhile, served_meanwhile = read(trial), Served(trial.local_path)
+    served(trial, "loss", served_meanwhile)
+    (path,) = Path(trial.local_path).glob("events.*")
+    second = TBXLoggerCallback()
+    trial.status, trial.ending, trial.attempt, trial.resumed_iteration = Status.RUNNING, None, 2, 3
+    if how == "rewritten":
+        second.rewrite(trial, results[:4])
+        trial.resumed_iteration = 4
+    second.log_trial_start(trial)
+    for result in results[trial.resumed_iteration :]:
+        second.log_trial_result(result["training_iteration"], trial, result)
+    finish(second, trial)
+    expected = [(number, number) for number in range(1, 6)]
+    open_meanwhile.Reload()
+    assert [(event.step, event.value) for event in open_meanwhile.Scalars("loss")] == expected
+    assert served(trial, "loss", served_meanwhile) == expected
+    assert curve(trial, "loss") == expected
+    assert list(Path(trial.local_path).glob("events.*")) == [path]
+    end = metadata.parse_session_end_info_plugin_data(hparams(trial, metadata.SESSION_END_INFO_TAG))
+    assert end.status == SessionStatus.STATUS_SUCCESS
+
+
+@pytest.mark.parametrize("size", [30, 131, 132, 133, 134, 260, 5000])
+def test_a_void_record_is_as_long_as_another_and_says_nothing(size):
+    encoder = EventEncoder()
+    record = encoder.scalars(1.0, 1, {"x" * size: 1.0})
+    void = encoder.void(record)
+    assert len(void) == len(record)
+    event = Event.FromString(void[12:-4])
+    assert (event.wall_time, event.WhichOneof("what"), event.step) == (1.0, None, 0)
+    assert list(records(void + record)) == [void, record]
 
 
 def test_a_first_attempt_removes_what_an_earlier_one_of_that_name_left(logger, make_trial, report):

@@ -34,7 +34,8 @@ class Callback:
             stop: The stop criterion of the experiment, as the user gave it.
             num_samples: ``TuneConfig.num_samples``.
             total_num_samples: How many trials there will be, None where that is open.
-            **info: ``experiment_path`` (Path), ``metric``, ``mode``, ``space`` (the search space).
+            **info: ``experiment_path`` (Path), ``metric``, ``mode``, ``space`` (the search space),
+                ``experiment_id`` (tells the experiment from all others; a restored one keeps it).
         """
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:

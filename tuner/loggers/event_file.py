@@ -28,6 +28,7 @@ _CHECKSUM = struct.Struct("<I")
 _PAYLOAD = _HEADER.size + _CHECKSUM.size
 _TIME_TAG, _STEP_TAG, _SESSION_TAG = 0x09, 0x10, 0x3A
 _TIME_SIZE = 9
+_UNKNOWN_TAG = 0x7A
 
 _torch_is_hidden = threading.Lock()
 
@@ -89,6 +90,14 @@ class EventEncoder:
         status = self._api.Status.Value("STATUS_FAILURE" if has_failed else "STATUS_SUCCESS")
         end = self._plugin.SessionEndInfo(status=status, end_time_secs=at)
         return self._plugin_record(at, _END_TAG, self._content(session_end_info=end))
+
+    def void(self, record: bytes) -> bytes:
+        """Return a record of the same size that says nothing."""
+        size = len(record) - _PAYLOAD - _CHECKSUM.size
+        # The time, then a field that no reader knows; a length below 16,384 fits into two bytes, the first of them flagged.
+        rest = size - _TIME_SIZE - 3
+        payload = record[_PAYLOAD : _PAYLOAD + _TIME_SIZE] + bytes((_UNKNOWN_TAG, rest & 0x7F | 0x80, rest >> 7)) + bytes(rest)
+        return b"".join((record[:_PAYLOAD], payload, _CHECKSUM.pack(self._checksum(payload))))
 
     def _new_table(self, metric: str | None, *columns: tuple[str, int]) -> bytes:
         infos = [self._api.HParamInfo(name=name, type=kind) for name, kind in columns]

@@ -7,7 +7,8 @@ import math
 import numbers
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, final
@@ -19,14 +20,14 @@ from tuner.core.trial import Trial
 
 from .batching import BatchWriter, Pace
 from .event_file import EventEncoder, extent, is_session_end, records
-from .trial_file import Begin, Row, Segment, TrialFile, TrialFileLogger
+from .trial_file import Begin, Entry, Row, Segment, TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
 _HIDDEN = keys.AUTO_FILLED - {keys.TIME_TOTAL_S}
 _HIDDEN_BESIDE_TIMESTEPS = _HIDDEN - {keys.TRAINING_ITERATION}
 _NUMBERS = (int, float, numbers.Real)
-_NUM_FIRST_RECORDS = 3
-"""Those that a file begins with, before the first result: its version and the hyperparameters."""
+_NUM_FIRST_RECORDS = 4
+"""Those that a file begins with, before the first result: its version, the start and the hyperparameters."""
 
 _log = logging.getLogger("tuner")
 
@@ -70,6 +71,15 @@ class TBXLoggerCallback(TrialFileLogger):
         except ImportError as error:
             self._is_off = True
             _log.warning("no TensorBoard files are written, since tensorboardX cannot be imported (%s); pip install tensorboardX", error)
+
+    def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+        """Yield what happened to the trial, as a new beginning in the file that is there.
+
+        Another file would not be read by a TensorBoard that is open meanwhile, or be read after the old one.
+        """
+        begin, *others = super().story(trial, results)
+        yield replace(begin, is_first=False, resumed_iteration=0, resumed_step=0, num_earlier=0) if isinstance(begin, Begin) else begin
+        yield from others
 
     def open_file(self, directory: Path) -> TrialFile:
         """Return the event file of one trial."""
@@ -126,6 +136,8 @@ class _EventFile(TrialFile):
     def _begin(self, begin: Begin, *, is_new: bool) -> Iterator[bytes]:
         if is_new:
             yield self._encoder.version(begin.at)
+            # TensorBoard's server takes the first of them for the start and forgets nothing.
+            yield self._encoder.restart(begin.at, 0)
             yield self._logger.session_start(begin)
             return
         if begin.num_earlier:
@@ -145,16 +157,22 @@ class _EventFile(TrialFile):
 
     def _adopt(self) -> Path | None:
         """Return the file that an earlier driver has left, mended so that more can be appended."""
-        path = max(_event_files(self.directory), default=None)
+        files = sorted(_event_files(self.directory))
+        data = files[-1].read_bytes() if files else b""
+        found = list(records(data))
+        path = files.pop() if found else None
+        for useless in files:
+            useless.unlink()
         if path is None:
             return None
-        data = path.read_bytes()
-        # TensorBoard reads no further than a torn record, and believes the first ending that it finds.
-        kept = b"".join(record for record in records(data) if not is_session_end(record))
-        if kept != data:
-            self.replace(path, kept)
-        self._counts_timesteps = keys.TRAINING_ITERATION.encode() in kept
-        return path if kept else None
+        # A TensorBoard that is open meanwhile reads on where it was, so the file stays the same one and no record changes its place.
+        with path.open("r+b") as file:
+            for record in found:
+                # TensorBoard believes the first ending that it finds.
+                file.write(self._encoder.void(record) if is_session_end(record) else record)
+            file.truncate()  # it would read no further than a torn record
+        self._counts_timesteps = keys.TRAINING_ITERATION.encode() in data
+        return path
 
 
 def searched_names(space: Mapping[str, Any]) -> Iterator[str]:

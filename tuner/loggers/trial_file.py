@@ -215,7 +215,7 @@ class TrialFileLogger(LoggerCallback):
             trial: The trial.
             results: All its results that count, oldest first.
         """
-        for entry in self._story(trial, results):
+        for entry in self.story(trial, results):
             self._add(trial, entry)
         if trial.is_finished:
             self._files.pop(trial, None)
@@ -245,9 +245,15 @@ class TrialFileLogger(LoggerCallback):
         """
         file = self.open_file(Path(trial.local_path))
         if not file.is_complete(trial):
-            file.write(list(self._story(trial, results_of(trial.trial_id))), pace)
+            file.write(list(self.story(trial, results_of(trial.trial_id))), pace)
 
-    def _story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+    def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+        """Yield all that its file is to tell of the trial.
+
+        Args:
+            trial: The trial.
+            results: All its results that count, oldest first.
+        """
         branches = deque(trial.grafts)
         yield replace(_begin(trial), is_first=True, config=branches[0].config if branches else trial.config)
         for number, result in enumerate(results):

@@ -1,0 +1,56 @@
+"""What a tracker's client inside a training function is told about the trial that it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.core.result import flatten
+from tuner.execution.attempt import current_attempt
+from tuner.execution.secrets import conceal
+from tuner.storage import strict_json
+from tuner.storage.layout import DECLARATION
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRun:
+    """The trial as a tracker knows it.
+
+    Attributes:
+        trial_id: Its id.
+        experiment_name: Name of its experiment.
+        experiment_id: Tells its experiment from all others.
+        experiment_path: Directory of its experiment.
+    """
+
+    trial_id: str
+    experiment_name: str
+    experiment_id: str
+    experiment_path: Path
+
+    @property
+    def run_id(self) -> str:
+        """What tells its run from all others, the same in each attempt."""
+        return f"{self.experiment_id}-{self.trial_id}"
+
+
+def current_trial_run() -> TrialRun | None:
+    """Return the trial that the calling code runs in, None outside one."""
+    attempt = current_attempt()
+    if attempt is None:
+        return None
+    assignment = attempt.assignment
+    path = Path(assignment.trial_dir).parent
+    declaration = strict_json.loads((path / DECLARATION).read_bytes())
+    return TrialRun(assignment.trial_id, assignment.experiment_name, str(declaration["id"]), path)
+
+
+def flat_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the flattened configuration as it may be shown: each `Secret` by its name, what is no plain value as text."""
+    return {name: _shown(value) for name, value in flatten(dict(config or {})).items()}
+
+
+def _shown(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | None) else conceal(str(value))

@@ -1,0 +1,72 @@
+"""Weights & Biases: a callback that logs from outside, and `setup_wandb` for training code that logs itself."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.loggers.tracker import need_library
+from tuner.loggers.wandb_logger import WandbLoggerCallback, check_access, read_key
+
+from .trial_run import current_trial_run, flat_config
+
+__all__ = ["WandbLoggerCallback", "setup_wandb"]
+
+
+def setup_wandb(
+    config: Mapping[str, Any] | None = None,
+    api_key: str | None = None,
+    api_key_file: str | None = None,
+    rank_zero_only: bool = True,  # noqa: ARG001  (accepted for compatibility)
+    **kwargs: Any,
+) -> Any:
+    """Begin a run of Weights & Biases for the trial that calls it, or go on with the one it has.
+
+    The run is named after the trial and grouped by the experiment, as that of `WandbLoggerCallback`; use the one or the other. It ends
+    with the trial's process. Outside a trial it is an ordinary run.
+
+    Args:
+        config: The trial's configuration; `Secret` values are told by their names.
+        api_key: The key; without any W&B takes ``WANDB_API_KEY``, or what ``wandb login`` has left.
+        api_key_file: A file that holds the key.
+        rank_zero_only: Accepted for compatibility: a trial is one process.
+        **kwargs: Passed on to ``wandb.init``, instead of what is chosen here.
+
+    Returns:
+        The ``wandb`` run.
+
+    Raises:
+        ImportError: If wandb is not installed.
+        ValueError: If a key is given twice, its file cannot be read or is empty, or W&B is online and has no key.
+
+    Example:
+        >>> def train(config):
+        ...     run = setup_wandb(config, project="digits", mode="offline")
+        ...     for epoch in range(10):
+        ...         run.log({"loss": config["lr"] / (epoch + 1)})
+
+    Departures:
+        Ray Tune begins a new run with each attempt.
+    """
+    need_library("wandb", "wandb")
+    key = read_key(api_key, api_key_file)
+    check_access(key, kwargs.get("mode"))
+    chosen: dict[str, Any] = {"config": flat_config(config), "reinit": "finish_previous"}
+    if trial := current_trial_run():
+        # The driver may have a service of its own, which a process that is killed must not leave a run behind in.
+        os.environ.pop("WANDB_SERVICE", None)
+        chosen |= {
+            "id": trial.run_id,
+            "name": trial.trial_id,
+            "group": os.environ.get("WANDB_RUN_GROUP") or trial.experiment_name,
+            "project": os.environ.get("WANDB_PROJECT") or trial.experiment_name,
+            "dir": os.environ.get("WANDB_DIR") or str(trial.experiment_path),
+        }
+    wandb = importlib.import_module("wandb")
+    if key:
+        wandb.login(key=key)
+    if trial and kwargs.get("mode", wandb.setup().settings.mode) == "online":
+        chosen["resume"] = "allow"  # offline nobody could tell what there is to go on with
+    return wandb.init(**{**chosen, **kwargs})

@@ -1,0 +1,95 @@
+"""What Weights & Biases has of a run on this disk: the last result in its transaction logs, and whether they say that the run ended.
+
+A run that is offline cannot be asked for. Its log is a sequence of blocks in LevelDB's format, each record a protocol buffer of the
+client's own; the client flushes it in the background, so that after a crash the file and not our memory tells what has arrived.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_FILE_HEADER: Final = 7
+_BLOCK: Final = 32_768
+_RECORD: Final = struct.Struct("<IHB")
+"""Checksum, size, and which part of a record it is."""
+_WHOLE, _FIRST, _LAST = 1, 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What the transaction logs of a run tell.
+
+    Attributes:
+        last_step: The last step that W&B counts, 0 where there is none.
+        last: Time, in whole seconds, and training iteration of the last result; None where there is none.
+        has_ended: Whether the run was ended for good, as far as it was not begun again.
+    """
+
+    last_step: int = 0
+    last: tuple[int, int] | None = None
+    has_ended: bool = False
+
+
+def trace_of(directory: Path, run_id: str) -> Trace:
+    """Return what the logs of a run tell, all its sessions together.
+
+    Args:
+        directory: The folder ``wandb`` in which they lie.
+        run_id: The run's id.
+    """
+    paths = sorted(directory.glob(f"*run-*/run-{run_id}.wandb"))
+    trace = Trace()
+    for path in paths:
+        trace = _continued(trace, path)
+    return trace
+
+
+def _continued(trace: Trace, path: Path) -> Trace:
+    last_step, last, has_ended = trace.last_step, trace.last, False
+    for record in records(path):
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            row = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+            last_step = max(last_step, record.history.step.num)
+            if "timestamp" in row and "training_iteration" in row:
+                last = int(json.loads(row["timestamp"])), int(json.loads(row["training_iteration"]))
+        has_ended = has_ended or kind == "exit"
+    return Trace(last_step, last, has_ended)
+
+
+def records(path: Path) -> Iterator[Any]:
+    """Yield the records of a transaction log, up to one that a crash has torn.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    messages = importlib.import_module("wandb.proto.wandb_internal_pb2")
+    for data in _frames(path.read_bytes()):
+        record = messages.Record()
+        try:
+            record.ParseFromString(data)
+        except ValueError:  # what protobuf raises, `DecodeError`, is a child of it
+            return
+        yield record
+
+
+def _frames(data: bytes) -> Iterator[bytes]:
+    at, collected = _FILE_HEADER, b""
+    while at + _RECORD.size <= len(data):
+        if (rest := _BLOCK - at % _BLOCK) < _RECORD.size:
+            at += rest
+            continue
+        _, size, part = _RECORD.unpack_from(data, at)
+        at += _RECORD.size
+        if not part or at + size > len(data):
+            return
+        collected = data[at : at + size] if part in (_WHOLE, _FIRST) else collected + data[at : at + size]
+        at += size
+        if part in (_WHOLE, _LAST):
+            yield collected
