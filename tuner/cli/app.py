@@ -47,7 +47,8 @@ class Entry:
     help: str
 
 
-_LOOK, _SEARCH, _KEEP = "Look at experiments", "Take results elsewhere", "Look after experiments"
+_LOOK, _SEARCH = "Look at experiments", "Take results elsewhere"
+_STEER, _KEEP = "Steer running experiments", "Look after experiments"
 
 COMMANDS: Final = {
     "ls": Entry(_LOOK, "listing", "list_experiments", "List experiments with their state and best value."),
@@ -60,7 +61,10 @@ COMMANDS: Final = {
     "report": Entry(_SEARCH, "outlook", "report", "Write an HTML report in one file."),
     "export": Entry(_SEARCH, "outlook", "export", "Write the table of trials as CSV, JSON or Parquet."),
     "dash": Entry(_SEARCH, "dashboard", "dash", "Show an experiment in Optuna's dashboard."),
-    "resume": Entry(_KEEP, "keeping", "resume", "Print the line of Python that continues an experiment."),
+    "stop": Entry(_STEER, "steering", "stop", "Stop an experiment, or one of its trials for good."),
+    "pause": Entry(_STEER, "steering", "pause", "Lay a trial aside until it is resumed."),
+    "fork": Entry(_STEER, "steering", "fork", "Begin a new trial where another one stood."),
+    "resume": Entry(_KEEP, "keeping", "resume", "Print the line that continues an experiment; let a paused trial go on."),
     "doctor": Entry(_KEEP, "keeping", "doctor", "Check that an experiment is whole, and say what to do."),
     "prune": Entry(_KEEP, "keeping", "prune", "Show what takes room on the disk, and delete what is superseded."),
 }

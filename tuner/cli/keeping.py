@@ -20,6 +20,7 @@ from tuner.upkeep.usage import Keep, Usage, sum_of, usage_of
 from .app import FOUND, OK, UNREADABLE
 from .arguments import experiment_argument
 from .output import Column, Output, output_option
+from .steering import optional_trial_argument, resume_trial
 
 _UNIT: Final = 1024.0
 
@@ -134,17 +135,24 @@ def _tell(findings: Sequence[Finding]) -> None:
 
 @click.command()
 @experiment_argument
-def resume(experiment: Path) -> int:
+@optional_trial_argument
+def resume(experiment: Path, trial: str | None) -> int:
     """Print the line of Python that continues an experiment.
+
+    With a trial, let that trial go on, which somebody has paused while the experiment runs.
 
     The training code is not stored, so the line names it and your script has to have it; what else could only be described, functions and
     objects of your own, stands there to be given again. On the standard error stands how the experiment is. Ends with 1 where a plain
     restore would find nothing left to run.
 
     \b
-    Example:
+    Examples:
       tuner resume digits
+      tuner resume digits 3
     """
+    if trial is not None:
+        resume_trial(experiment, trial)
+        return OK
     stored = read_stored(experiment)
     click.echo(recorded_line(experiment))
     state = state_of(experiment, stored.experiment)

@@ -1,0 +1,98 @@
+"""``tuner stop``, ``pause``, ``fork`` and ``resume`` with a trial, on an experiment that another thread drives."""
+
+import json
+import time
+
+import pytest
+
+import tuner as tune
+from schedulers import FIFOScheduler
+from searchers import BasicVariantGenerator
+
+
+class Walker(tune.Trainable):
+    """Walks on until it is told to stop, and saves when it is asked to."""
+
+    def setup(self, config):
+        self.at = 0
+
+    def step(self):
+        time.sleep(0.002)
+        self.at += self.config["by"]
+        return {"at": self.at}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {"at": self.at}
+
+    def load_checkpoint(self, checkpoint):
+        self.at = checkpoint["at"]
+
+
+@pytest.fixture
+def walk(storage):
+    """A running experiment."""
+    tuner = tune.Tuner(
+        Walker,
+        param_space={"by": 1, "how": {"far": 2}},
+        tune_config=tune.TuneConfig(scheduler=FIFOScheduler(), search_alg=BasicVariantGenerator()),
+        run_config=tune.RunConfig(name="walk", storage_path=storage, verbose=0, resources={"cpu": 2}),
+    )
+    handle = tuner.start()
+    wait_until(lambda: statuses(handle).get("t00000") == "RUNNING")
+    yield handle
+    if handle.is_running:
+        handle.stop(urgent=True)
+    handle.wait()
+
+
+def statuses(handle):
+    return {result.trial_id: str(result.status) for result in handle.results()}
+
+
+def wait_until(is_so):
+    until_s = time.monotonic() + 60.0
+    while not is_so():
+        assert time.monotonic() < until_s, "it never came about"
+        time.sleep(0.01)
+
+
+def test_a_trial_is_laid_aside_forked_and_goes_on(call, walk):
+    assert call("pause", "walk", "0").stdout == "t00000 is laid aside; tuner resume walk t00000 lets it go on\n"
+    wait_until(lambda: statuses(walk)["t00000"] == "PAUSED")
+    assert "paused by hand already" in call("pause", "walk", "0", code=2).stderr
+    assert call("fork", "walk", "t00000", "--set", "by=0", "--set", "how/far=3").stdout == "f00000\n"
+    assert call("resume", "walk", "0").stdout == "t00000 goes on as soon as there is room for it\n"
+    wait_until(lambda: statuses(walk) == {"t00000": "RUNNING", "f00000": "RUNNING"})
+    assert walk.results()[1].config == {"by": 0, "how": {"far": 3}}
+    assert call("stop", "walk", "f00000").stdout == "f00000 ends with its next report\n"
+    wait_until(lambda: statuses(walk)["f00000"] == "TERMINATED")
+
+
+def test_an_experiment_is_stopped(call, walk):
+    assert "running trials save and leave" in call("stop", "walk").stdout
+    (result,) = walk.wait()
+    assert str(result.ending) == "interrupted"
+    assert "nobody drives" in call("stop", "walk", code=3).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("stop", "walk", "7"), "there is no trial '7' in walk"),
+        (("resume", "walk", "0"), "trial t00000 is RUNNING and not paused"),
+        (("fork", "walk", "0", "--set", "speed=1"), "has no hyperparameter 'speed'; it has by, how/far"),
+        (("fork", "walk", "0", "--set", "speed"), "--set must be NAME=VALUE, got 'speed'"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(call, walk, arguments, why):
+    if arguments[0] == "fork":  # which needs a checkpoint
+        call("pause", "walk", "0")
+        wait_until(lambda: statuses(walk)["t00000"] == "PAUSED")
+    assert why in call(*arguments, code=2).stderr
+
+
+def test_values_are_json_where_they_can_be(call, walk):
+    call("pause", "walk", "0")
+    wait_until(lambda: statuses(walk)["t00000"] == "PAUSED")
+    call("fork", "walk", "0", "--set", "by=1.5", "--set", "how/far=home", "--checkpoint", "0")
+    assert json.dumps(walk.results()[1].config) == '{"by": 1.5, "how": {"far": "home"}}'

@@ -1,0 +1,112 @@
+"""``tuner stop``, ``pause`` and ``fork``: a running experiment is taken in hand from another process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.analysis.stored import read_stored
+from tuner.errors import NotGranted
+from tuner.handle import Handle, attach
+
+from .app import OK
+from .arguments import TrialType, experiment_argument, find_trial, trial_argument
+
+optional_trial_argument = click.argument("trial", type=TrialType(), metavar="[TRIAL]", required=False)
+
+
+@click.command()
+@experiment_argument
+@optional_trial_argument
+@click.option("--urgent", is_flag=True, help="Kill the workers of the experiment instead of asking them.")
+def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
+    """Stop a running experiment, or one of its trials for good.
+
+    An experiment ends as by Ctrl-C: running trials save and leave, and it can be restored. A trial ends with its next report.
+
+    \b
+    Examples:
+      tuner stop digits
+      tuner stop digits 3
+    """
+    if trial is None:
+        attach(experiment).stop(urgent=urgent)
+        click.echo("running trials save and leave; tuner resume prints the line that goes on")
+        return OK
+    handle, trial_id = _meant(experiment, trial)
+    _granted(handle.stop_trial, trial_id)
+    click.echo(f"{trial_id} ends with its next report")
+    return OK
+
+
+@click.command()
+@experiment_argument
+@trial_argument
+def pause(experiment: Path, trial: str) -> int:
+    """Lay a trial of a running experiment aside until it is resumed.
+
+    It saves and leaves with its next report, and what it occupied is free for others; a function leaves once it has reported a checkpoint.
+    tuner resume EXP TRIAL lets it go on.
+
+    \b
+    Example:
+      tuner pause digits 3
+    """
+    handle, trial_id = _meant(experiment, trial)
+    _granted(handle.pause_trial, trial_id)
+    click.echo(f"{trial_id} is laid aside; tuner resume {experiment.name} {trial_id} lets it go on")
+    return OK
+
+
+@click.command()
+@experiment_argument
+@trial_argument
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="A hyperparameter that is to be different, e.g. model/lr=0.1.")
+@click.option("--checkpoint", type=click.IntRange(min=0), metavar="N", help="The number of the checkpoint to begin with; the latest.")
+def fork(experiment: Path, trial: str, changes: Sequence[str], checkpoint: int | None) -> int:
+    """Begin a new trial of a running experiment where another one stood.
+
+    The other trial goes on as it was, or may be over. Prints the id of the new one.
+
+    \b
+    Example:
+      tuner fork digits 3 --set lr=0.01
+    """
+    handle, trial_id = _meant(experiment, trial)
+    config = dict(map(_change, changes))
+    click.echo(_granted(handle.fork_trial, trial_id, config, checkpoint=checkpoint))
+    return OK
+
+
+def resume_trial(experiment: Path, trial: str) -> None:
+    """Let a paused trial of a running experiment go on."""
+    handle, trial_id = _meant(experiment, trial)
+    _granted(handle.resume_trial, trial_id)
+    click.echo(f"{trial_id} goes on as soon as there is room for it")
+
+
+def _meant(experiment: Path, trial: str) -> tuple[Handle, str]:
+    """Return a handle on the experiment, and the id of the trial that is meant."""
+    ids = [one.trial_id for one in read_stored(experiment).experiment.trials]
+    return attach(experiment), find_trial(trial, ids, experiment)
+
+
+def _granted(wish: Any, *arguments: Any, **more: Any) -> Any:
+    try:
+        return wish(*arguments, **more)
+    except NotGranted as refusal:
+        raise click.UsageError(str(refusal)) from refusal
+
+
+def _change(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.UsageError(f"--set must be NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
