@@ -23,7 +23,7 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.observers import Observers
 from tuner.plan import make_plan
 from tuner.proposer import Proposer
-from tuner.run import rare_garbage_collection
+from tuner.running import rare_garbage_collection
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import Journal
 

@@ -28,7 +28,7 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.observers import Observers
 from tuner.plan import Plan, make_plan
 from tuner.rebuild import rebuild
-from tuner.run import rare_garbage_collection
+from tuner.running import rare_garbage_collection
 from tuner.snapshots import Snapshots, usable
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec

@@ -16,7 +16,7 @@ from tuner.core.result import flatten
 from tuner.errors import NotGranted, StorageError
 from tuner.storage import strict_json
 from tuner.storage.declaration import is_experiment
-from tuner.storage.lock import read_owner
+from tuner.storage.driving import driver_of
 from tuner.storage.requests import Answer, Verb, Wish, post
 
 if TYPE_CHECKING:
@@ -245,8 +245,7 @@ class _Elsewhere:
 
     @property
     def is_running(self) -> bool:
-        owner = read_owner(self._path)
-        return owner is not None and not owner.is_gone
+        return driver_of(self._path) is not None
 
     def ask(self, wish: Wish) -> Answer:
         return post(self._path, wish)

@@ -27,7 +27,7 @@ from .helm import Line
 from .interrupts import INTERRUPTED_EXIT_CODE, end_script_with, is_script
 from .plan import Plan, make_plan, with_seed
 from .restoration import Given, changes, restored_arguments
-from .run import Finished, Resumption, Run, read
+from .running import Finished, Resumption, Run, read
 
 
 class Tuner:

@@ -9,7 +9,7 @@ import pytest
 import tuner as tune
 from tuner import tuner as face
 from tuner.errors import ExperimentExists, ExperimentLocked
-from tuner.run import Resumption, Run
+from tuner.running import Resumption, Run
 
 NUM_RACES = int(os.environ.get("TUNER_NUM_RACES", "4"))
 """100 for a thorough look."""

@@ -124,8 +124,7 @@ class ResultGrid(Sequence[Result]):
         """
         if mode is not None:
             check_mode(mode)
-        directory = Path(path).expanduser().absolute()
-        found = read_directory(directory)
+        found = read_directory(directory := Path(path).expanduser().absolute())
         return cls(found.trials, os.fspath(directory), found.rows, metric or found.metric, mode or found.mode, retention=found.retention)
 
     @property

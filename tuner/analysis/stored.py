@@ -21,8 +21,9 @@ from tuner.core.stoppers import NoopStopper
 from tuner.errors import StorageError
 from tuner.storage import records
 from tuner.storage.declaration import is_experiment, read_declaration
+from tuner.storage.driving import driver_of
 from tuner.storage.layout import trial_directory
-from tuner.storage.lock import Owner, read_owner
+from tuner.storage.lock import Owner
 from tuner.storage.objects import ObjectStore
 from tuner.storage.past import happened
 from tuner.storage.snapshot import Snapshot, load_newest
@@ -38,7 +39,7 @@ class StoredExperiment:
         declaration: What ``experiment.json`` says.
         experiment: The state in which it was left, or in which it is; not to be changed.
         elapsed_s: Its running time in seconds, all sessions together.
-        driver: Who drives it now; None for nobody. Of a driver on another machine it is not known whether it still lives.
+        driver: Who drives it now; None for nobody.
     """
 
     path: Path
@@ -66,13 +67,13 @@ def read_stored(path: Path) -> StoredExperiment:
     """
     if not is_experiment(path):
         raise StorageError(f"{str(path)!r} holds no experiment; give the directory that fit() has made")
-    driver = read_owner(path)
+    driver = driver_of(path)
     declaration = read_declaration(path)
     experiment, elapsed_s = _taken_up(path, declaration)
     experiment.take_results()
     for trial in experiment.trials:
         trial.local_path = str(trial_directory(path, trial.trial_id))
-    return StoredExperiment(path, declaration, experiment, elapsed_s, None if driver is None or driver.is_gone else driver)
+    return StoredExperiment(path, declaration, experiment, elapsed_s, driver)
 
 
 def _taken_up(path: Path, declaration: Mapping[str, Any]) -> tuple[Experiment, float]:

@@ -20,6 +20,7 @@ from typing import Any, Final, final
 from tuner.errors import NotRunning, StorageError
 
 from . import atomic, layout, strict_json
+from .driving import driver_of
 from .folder import make_own_folder
 from .lock import Owner, read_owner
 
@@ -155,7 +156,7 @@ def post(experiment: Path, wish: Wish, timeout_s: float = 30.0) -> Answer:
         NotRunning: If nobody drives the experiment, or its driver ends before it answers.
         StorageError: If nothing can be written there, or no answer comes in time.
     """
-    owner = _driver_of(experiment)
+    owner = _present_driver(experiment)
     directory = experiment / layout.REQUESTS
     note = directory / f"{time.time_ns()}-{os.getpid()}-{next(_numbers)}{_NOTE}"
     try:
@@ -184,9 +185,9 @@ def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> A
     raise StorageError(f"{owner}, which drives {str(experiment)!r}, has not answered within {timeout_s:g} s; it may hang")
 
 
-def _driver_of(experiment: Path) -> Owner:
-    owner = read_owner(experiment)
-    if owner is None or owner.is_gone:
+def _present_driver(experiment: Path) -> Owner:
+    owner = driver_of(experiment)
+    if owner is None:
         raise NotRunning(f"nobody drives {str(experiment)!r}; Tuner.restore goes on with it")
     return owner
 

@@ -1,6 +1,6 @@
 """One driver's life: opens what the last one has left, as a run and a restore do, and drives the experiment on.
 
-This is the only place of the simulation that knows how the engine's parts are put together; `tuner.run` and `tuner.rebuild` do the same for
+This is the only place of the simulation that knows how the parts of the engine fit together; `tuner.running` and `tuner.rebuild` do it for
 real files. Snapshots are taken at random moments and written at once, where `tuner.snapshots` has a clock and a thread.
 """
 

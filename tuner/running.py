@@ -182,8 +182,7 @@ class Run:
         accountant = Accountant()
         insistence = Insistence(plan.run.storage_retry_s)
         log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence)
-        full = full_iteration(plan.run.stop, plan.scheduler)
-        look = partial(look_at, experiment, directory.name, full_iteration=full)
+        look = partial(look_at, experiment, directory.name, full_iteration=full_iteration(plan.run.stop, plan.scheduler))
         console = Console(lambda: look(driver.elapsed_s), min(plan.run.verbose, 2), reporter=plan.run.progress_reporter)
         own = [self._policies] if self._policies else []
         callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
