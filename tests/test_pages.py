@@ -37,7 +37,22 @@ LINKS = [
 ]
 IMPORTS = sorted(set(re.findall(r"`((?:from|import) (?:tuner|schedulers|searchers)\b[^`]*)`", "".join(TEXTS.values()))))
 MARK = "---- block {} of {}"
-KNOWN_PROGRAMS = {"cd", "git", "kill", "ls", "nohup", "nox", "optuna-dashboard", "pre-commit", "ruff", "source", "tail", "tensorboard"}
+KNOWN_PROGRAMS = {
+    "cd",
+    "eval",
+    "git",
+    "jq",
+    "kill",
+    "ls",
+    "nohup",
+    "nox",
+    "optuna-dashboard",
+    "pre-commit",
+    "ruff",
+    "source",
+    "tail",
+    "tensorboard",
+}
 
 
 def code_of(program):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tuner.analysis.persistence import Persistence
 from tuner.analysis.rows import JournalRows, histories_of
+from tuner.core.counsel import TIME_BUDGET
 from tuner.core.events import StopRequested
 from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
@@ -249,6 +250,9 @@ class Run:
         if experiment.stall:
             _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
         rule = experiment.stop_reason.rule if experiment.stop_reason else ""
+        if rule == TIME_BUDGET:
+            budget_s = experiment.settings.time_budget_s
+            console.print_notice(f"the time budget of {budget_s:g} s is used up; restore with a larger time_budget_s to go on")
         if cause := cause_of_interruption(rule):
             console.print_notice(f"interrupted by {cause}; {how}")
         return rule

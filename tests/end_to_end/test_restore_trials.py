@@ -138,3 +138,11 @@ def test_trials_whose_time_was_over_go_on_when_they_are_given_more(fit, path):
     table = more[0].metrics_dataframe
     assert [*table["training_iteration"]] == [*range(1, len(table) + 1)]
     assert len(table) > first[0].metrics["training_iteration"]
+
+
+def test_an_experiment_says_that_its_time_is_up(tmp_path, capsys):
+    space = {"steps": 10**9}
+    tune_config = tune.TuneConfig(time_budget_s=0.3)
+    run_config = tune.RunConfig(name="short", storage_path=tmp_path, executor="inline", verbose=1)
+    Tuner(endless, param_space=space, tune_config=tune_config, run_config=run_config).fit()
+    assert "the time budget of 0.3 s is used up; restore with a larger time_budget_s to go on" in capsys.readouterr().out

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -292,7 +293,7 @@ def test_without_tensorboardx_there_is_one_notice_and_no_file(idle_writer, make_
     def missing(name):
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr("tuner.loggers.event_file.import_without_torch", missing)
+    monkeypatch.setattr("tuner.loggers.event_file.import_alone", missing)
     logger, trial = TBXLoggerCallback(idle_writer), make_trial()
     with caplog.at_level(logging.WARNING, "tuner"):
         logger.setup()
@@ -303,13 +304,16 @@ def test_without_tensorboardx_there_is_one_notice_and_no_file(idle_writer, make_
     assert not Path(trial.local_path).exists()
 
 
-def test_torch_is_not_imported_and_can_be_imported_afterwards():
+@pytest.mark.parametrize(("companion", "check"), [("torch", "torch.ones(1).item() == 1"), ("comet_ml", "comet_ml.Experiment")])
+def test_what_tensorboardx_would_like_to_have_is_not_imported_and_can_be_imported_afterwards(companion, check):
+    if find_spec(companion) is None:
+        pytest.skip(f"{companion} is not installed")
     code = (
         "import sys\n"
         "from tuner.loggers import TBXLoggerCallback\n"
         "TBXLoggerCallback().setup()\n"
-        "assert 'tensorboardX' in sys.modules and 'torch' not in sys.modules\n"
-        "import torch\n"
-        "assert torch.ones(1).item() == 1\n"
+        f"assert 'tensorboardX' in sys.modules and '{companion}' not in sys.modules\n"
+        f"import {companion}\n"
+        f"assert {check}\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])  # noqa: S603  (our own code)

@@ -19,7 +19,8 @@ from .result import TRAINING_ITERATION
 from .stoppers import Stopper
 from .trial import Ending, Trial
 
-_TIME_BUDGET: Final = "time_budget"
+TIME_BUDGET: Final = "time_budget"
+"""Rule for which an experiment ends whose time is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class Counsel:
     def _ends(self, now_s: float) -> Iterable[StopAll]:
         self.stopper.on_tick(now_s)
         if self.time_budget_s is not None and now_s >= self.time_budget_s:
-            return (StopAll(Reason(_TIME_BUDGET, {"budget_s": self.time_budget_s, "elapsed_s": now_s})),)
+            return (StopAll(Reason(TIME_BUDGET, {"budget_s": self.time_budget_s, "elapsed_s": now_s})),)
         return (StopAll(Reason("stopper.stop_all")),) if self.stopper.stop_all() else ()
 
     def _decided(self, said: Iterable[Decision]) -> list[Decision]:
@@ -148,7 +149,7 @@ class Counsel:
 
 def ending_for(reason: Reason) -> Ending:
     """Return what it means to a trial to be ended for this: more time may be given later, a stop criterion has decided."""
-    return Ending.INTERRUPTED if reason.rule == _TIME_BUDGET else Ending.STOPPED_EARLY
+    return Ending.INTERRUPTED if reason.rule == TIME_BUDGET else Ending.STOPPED_EARLY
 
 
 def _gist(decision: Decision | StopAll) -> tuple[object, ...]:

@@ -30,7 +30,8 @@ _TIME_TAG, _STEP_TAG, _SESSION_TAG = 0x09, 0x10, 0x3A
 _TIME_SIZE = 9
 _UNKNOWN_TAG = 0x7A
 
-_torch_is_hidden = threading.Lock()
+_COMPANIONS = ("comet_ml", "torch")
+_companions_are_hidden = threading.Lock()
 
 
 @final
@@ -42,7 +43,7 @@ class EventEncoder:
     """
 
     def __init__(self) -> None:
-        load = import_without_torch
+        load = import_alone
         self._events = load("tensorboardX.proto.event_pb2")
         self._summaries = load("tensorboardX.proto.summary_pb2")
         self._plugin = load("tensorboardX.proto.plugin_hparams_pb2")
@@ -177,22 +178,22 @@ def is_session_end(record: bytes) -> bool:
     return _END_TAG.encode() in record
 
 
-def import_without_torch(name: str) -> ModuleType:
-    """Import a module that would import torch for its convenience, without letting it.
+def import_alone(name: str) -> ModuleType:
+    """Import a module that would import torch and Comet's client for its convenience, without letting it.
 
-    Importing torch takes seconds and hundreds of megabytes, and the driver has no use for it. Where torch is loaded already it
-    stays; where it is not, it can be imported as usual afterwards. To be called from the thread that runs the experiment, since
-    another thread's import of torch would fail meanwhile.
+    Importing torch takes seconds and hundreds of megabytes, Comet's client a second more, matplotlib and its caches; the driver has no use
+    for either. What is loaded already stays; what is not can be imported as usual afterwards. To be called from the thread that runs the
+    experiment, since another thread's import of what is hidden would fail meanwhile.
     """
-    with _torch_is_hidden:
-        if "torch" in sys.modules or name in sys.modules:
-            return importlib.import_module(name)
+    with _companions_are_hidden:
+        hidden = [] if name in sys.modules else [companion for companion in _COMPANIONS if companion not in sys.modules]
         # The documented way to make an import fail.
-        sys.modules["torch"] = None  # type: ignore[assignment]
+        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
         try:
             return importlib.import_module(name)
         finally:
-            del sys.modules["torch"]
+            for companion in hidden:
+                del sys.modules[companion]
 
 
 def _shown(value: Any) -> bool | float | str:
