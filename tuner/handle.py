@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -205,7 +206,8 @@ class Handle:
                 num_wishes += 1
                 if num_wishes > _MAX_WISHES:
                     raise
-                self._session.ask(Wish(Verb.STOP, is_urgent=num_wishes > 1))
+                with contextlib.suppress(StorageError):  # it may have ended by itself meanwhile
+                    self._session.ask(Wish(Verb.STOP, is_urgent=num_wishes > 1))
                 continue
             raise TimeoutError(f"the experiment in {self.path!r} has not ended within {timeout_s:g} s; it runs on")
 

@@ -15,6 +15,9 @@ from tuner.storage.requests import Answer, Petition, Verb, Wish
 from .proposer import Proposer
 
 _STOPPING: Final = Answer(is_granted=True, text="running trials save and leave; the experiment can be restored")
+_OWN_THREAD: Final = Answer(
+    is_granted=False, text="callbacks run in the driver's thread, which cannot wait for itself; ask from another thread"
+)
 _OVER: Final = Answer(is_granted=False, text="the experiment has come to its end")
 
 
@@ -38,6 +41,7 @@ class Line:
         self._wake: Callable[[], None] | None = None
         self._request_stop: Callable[[ev.StopRequested], None] | None = None
         self._on_open: Callable[[], None] | None = None
+        self._driver: int | None = None
         self._is_closed = False
 
     @property
@@ -50,12 +54,13 @@ class Line:
         self._on_open = call
 
     def open(self, wake: Callable[[], None], request_stop: Callable[[ev.StopRequested], None]) -> None:
-        """Begin to listen.
+        """Begin to listen; called by the thread that will.
 
         Args:
             wake: Lets the driver look at once.
             request_stop: Stops the experiment, also where the driver is waiting for its storage and cannot look.
         """
+        self._driver = threading.get_ident()
         self._request_stop = request_stop
         self._wake = wake
         if self._on_open:
@@ -66,6 +71,8 @@ class Line:
         if wish.verb is Verb.STOP and self._request_stop and not self._is_closed:
             self._request_stop(ev.StopRequested(ev.BY_REQUEST, is_urgent=wish.is_urgent))
             return _STOPPING
+        if threading.get_ident() == self._driver:
+            return _OWN_THREAD
         answered, answers = threading.Event(), [_OVER]
 
         def take(answer: Answer) -> None:

@@ -122,6 +122,36 @@ def test_what_cannot_be_done_is_said(start):
         handle.wait(timeout_s=0.0)
 
 
+def test_a_callback_cannot_wait_for_its_own_driver(build):
+    told, handles = [], []
+
+    class Impatient(tune.Callback):
+        def on_trial_result(self, **info):
+            if handles and not told:
+                with pytest.raises(tune.TunerError, match="from another thread"):
+                    handles[0].pause_trial("t00000")
+                told.append(True)
+                handles[0].stop()
+
+    handles.append(build(endless, {"x": 1}, callbacks=[Impatient()]).start())
+    handles[0].wait()
+    assert told
+
+
+def test_a_driver_that_ends_before_it_hears_of_ctrl_c_is_waited_for_all_the_same(fit, monkeypatch):
+    handle = tune.attach(fit(lambda config: tune.report({"loss": 1}), {"x": 1}).experiment_path)
+    join, pressed = handle._session.join, []
+
+    def pressing(timeout_s):
+        if not pressed:
+            pressed.append(True)
+            raise KeyboardInterrupt
+        return join(timeout_s)
+
+    monkeypatch.setattr(handle._session, "join", pressing)
+    assert len(handle.wait()) == 1
+
+
 def test_what_fit_would_refuse_start_refuses(build, tmp_path):
     build(endless, {"x": 1}).start().stop(urgent=True)
     with pytest.raises(tune.errors.ExperimentExists):

@@ -162,7 +162,7 @@ def asked_of():
 
 def test_what_is_asked_through_a_line_wakes_the_driver(asked_of):
     line, woken = Line(), threading.Event()
-    line.open(woken.set, lambda _: None)
+    line.open(woken.set, lambda _: None)  # by the driver's thread, which here is this one
     answer = asked_of(line, Wish(Verb.PAUSE, "t00000"))
     assert woken.wait(10.0)
     line.close()
@@ -174,6 +174,13 @@ def test_a_stop_through_a_line_goes_where_signals_go():
     line.open(lambda: None, requests.append)
     assert line.ask(Wish(Verb.STOP, is_urgent=True)).is_granted
     assert requests == [StopRequested(BY_REQUEST, is_urgent=True)]
+
+
+def test_who_asks_from_the_drivers_own_thread_is_told_instead_of_waiting_for_itself():
+    line = Line()
+    line.open(lambda: None, lambda _: None)
+    answer = line.ask(Wish(Verb.PAUSE, "t00000"))
+    assert (answer.is_granted, "from another thread" in answer.text) == (False, True)
 
 
 def test_a_closed_line_refuses_at_once():
