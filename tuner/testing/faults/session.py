@@ -77,7 +77,8 @@ class Session:
     def is_over(self) -> bool:
         """Whether the driver has come to the end, and nothing is left to be continued."""
         trials, scenario = self.experiment.trials, self._world.scenario
-        is_short = len(trials) < scenario.num_trials and scenario.time_budget_s is None
+        num_sampled = len(trials) - self.experiment.roster.num_forked
+        is_short = num_sampled < scenario.num_trials and scenario.time_budget_s is None
         why = self.experiment.stop_reason
         is_time_up = why is not None and why.rule == _TIME_BUDGET
         is_paused = any(trial.status is Status.PAUSED for trial in trials) and not is_time_up
