@@ -9,7 +9,6 @@ import numpy as np
 
 from tuner.execution.session import report
 
-from .growing import State, grower
 from .reporting import latest_file, report_saved
 
 try:
@@ -18,6 +17,7 @@ except ImportError as error:
     raise ImportError('tuner.integration.sklearn needs scikit-learn, which is not installed; pip install "tuner-hpo[sklearn]"') from error
 
 from .folds import FOLDS, Folds, check_splitter, scorer_of, scores_of, splits_of
+from .growing import State, grower
 from .sklearn_search import TunerSearchCV
 
 __all__ = ["TunerSearchCV", "cross_validate_and_report", "fit_and_report"]
