@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from tuner import run
+from tuner import running
 from tuner.insistence import Insistence
 from tuner.storage.disk import LocalDisk
 
@@ -88,7 +88,7 @@ def sabotage(monkeypatch):
     saboteur = Sabotage()
     for name in (*CHANGING, "close"):
         monkeypatch.setattr(LocalDisk, name, _hooked(saboteur, name, getattr(LocalDisk, name)))
-    monkeypatch.setattr(run, "Insistence", lambda limit_s: Insistence(limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep))
+    monkeypatch.setattr(running, "Insistence", lambda limit_s: Insistence(limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep))
     return saboteur
 
 

@@ -10,7 +10,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 import tuner as tune
-from tuner import run
+from tuner import running
 from tuner.analysis.rows import JournalRows
 from tuner.loggers import trial_file
 from tuner.loggers.event_file import records
@@ -42,7 +42,7 @@ def directory(tmp_path, given):
 @pytest.fixture
 def restore(tmp_path, given, monkeypatch):
     """Return a function that restores it, and takes none of its trials for recent."""
-    monkeypatch.setattr(run, "mend_logs", lambda callbacks, trials, rows, recent: mend_logs(callbacks, trials, rows, ()))
+    monkeypatch.setattr(running, "mend_logs", lambda callbacks, trials, rows, recent: mend_logs(callbacks, trials, rows, ()))
     return lambda: tune.Tuner.restore(tmp_path / "exp", train, **given).fit()
 
 

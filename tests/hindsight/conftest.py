@@ -13,7 +13,7 @@ import pytest
 import tuner as tune
 from schedulers import FIFOScheduler
 from schedulers.decisions import Decision
-from tuner import run as running
+from tuner import running
 from tuner.execution.simulated import SimulatedExecutor
 from tuner.storage.past import happened
 
