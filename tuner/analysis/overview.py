@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.core.result import DONE, TRIAL_ID
+from tuner.core.trial import Trial
 
 from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
 from .ranking import Mode, is_number, rank
@@ -48,3 +50,13 @@ def best_row(rows: Sequence[Row], metric: str, mode: Mode) -> Row | None:
     """
     scored = [(value, row) for row in rows if is_number(value := value_at(row, metric))]
     return max(scored, key=lambda pair: rank(pair[0], mode))[1] if scored else None
+
+
+def whereabouts(trials: Sequence[Trial]) -> str:
+    """Return in a few words where the trials stand, with the first failure."""
+    if not trials:
+        return "there are no trials"
+    counts = Counter(str(trial.status) for trial in trials)
+    stand = ", ".join(f"{count} of {len(trials)} {status}" for status, count in counts.items())
+    failed = next((trial for trial in trials if trial.failures), None)
+    return f"{stand}; the first failure was of trial {failed.trial_id}: {failed.failures[-1]}" if failed else stand

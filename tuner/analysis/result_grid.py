@@ -6,7 +6,6 @@ import dataclasses
 import math
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
@@ -20,14 +19,10 @@ from tuner.storage import remote
 from tuner.storage.recovery import read as journal_records
 
 from .directories import read_directory
-from .figures import Plots
 from .frames import value_at
 from .importances import Evaluated, Evaluator, importances, require_optuna
-from .overview import best_row, trials_frame
-from .page import write_page
-from .parquet import write_tables
+from .overview import best_row, trials_frame, whereabouts
 from .persistence import Persistence
-from .plots import Source
 from .ranking import Mode, check_mode, is_number, objective_of, rank, unknown_metric
 from .result import Result, result_of
 from .rows import Row, Rows
@@ -36,6 +31,9 @@ from .table import format_trials
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from .figures import Plots
+    from .plots import Source
 
 Scope = Literal["last", "avg", "last-5-avg", "last-10-avg", "all"]
 """Which value of a trial's metric counts: its latest, a mean, or its best."""
@@ -227,6 +225,8 @@ class ResultGrid(Sequence[Result]):
     @property
     def plot(self) -> Plots:
         """The charts of the experiment, as Plotly figures, for which the extra ``report`` is needed; what they show is ``plot.data``."""
+        from .figures import Plots  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
+
         return Plots(self._source())
 
     def report(self, path: str | os.PathLike[str]) -> Path:
@@ -244,6 +244,8 @@ class ResultGrid(Sequence[Result]):
             ImportError: If Plotly is not installed; it comes with the extra ``report``.
             OSError: If the file cannot be written.
         """
+        from .page import write_page  # noqa: PLC0415  (as above)
+
         return write_page(self._source(), path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> list[Path]:
@@ -260,9 +262,13 @@ class ResultGrid(Sequence[Result]):
             ImportError: If PyArrow is not installed; it comes with the extra ``parquet``.
             OSError: If a file cannot be written.
         """
+        from .parquet import write_tables  # noqa: PLC0415  (as above)
+
         return write_tables(self._results, [trial.last_result for trial in self._trials], self._rows, path)
 
     def _source(self) -> Source:
+        from .plots import Source  # noqa: PLC0415  (as above)
+
         return Source(self._trials, self._rows, self._path, self._metric, self._mode)
 
     def objective(self, metric: str | None = None, mode: str | None = None) -> tuple[str, Mode]:
@@ -367,7 +373,7 @@ class ResultGrid(Sequence[Result]):
         if metric in known:
             return
         if not any(trial.last_result for trial in self._trials):
-            raise RuntimeError(f"no trial reported a result; {_whereabouts(self._trials)}")
+            raise RuntimeError(f"no trial reported a result; {whereabouts(self._trials)}")
         error = unknown_metric(metric, known, "a trial")
         raise RuntimeError(str(error)) if is_default else error
 
@@ -388,13 +394,3 @@ class ResultGrid(Sequence[Result]):
         self._check_reported(metric, is_default=False)
         best = [best_row(self._rows.of(trial.trial_id), metric, direction) for trial in self._trials]
         return [row or trial.last_result for row, trial in zip(best, self._trials, strict=True)]
-
-
-def _whereabouts(trials: Sequence[Trial]) -> str:
-    """Return in a few words where the trials stand, with the first failure."""
-    if not trials:
-        return "there are no trials"
-    counts = Counter(str(trial.status) for trial in trials)
-    stand = ", ".join(f"{count} of {len(trials)} {status}" for status, count in counts.items())
-    failed = next((trial for trial in trials if trial.failures), None)
-    return f"{stand}; the first failure was of trial {failed.trial_id}: {failed.failures[-1]}" if failed else stand
