@@ -16,6 +16,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.retention import RetentionPolicy
+from tuner.core.roster import Roster
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status
 
@@ -231,3 +232,17 @@ def test_a_turn_in_which_a_paused_trial_joins_the_queue_is_no_routine():
     outcome = talk.experiment.handle(TurnEnded(), 0.0)
     assert talk.trial("t00000") in talk.experiment.roster.ready
     assert not outcome.is_routine
+
+
+def test_paused_trials_are_not_gone_through_while_there_is_no_room_for_one(monkeypatch):
+    """There may be ten thousands of them, and a report must not cost the more for that."""
+    script = ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=[(), ()])
+    talk = Conversation(script, max_trials=3, checkpoints=SAVES)
+    talk.begin(2)
+    talk.report("t00000", 1)
+    talk.saved("t00000", 0, 1)
+    talk.exit("t00000", Outcome.STOPPED)
+    talk.say(suggest("t00002"))
+    assert talk.experiment.roster.num_free_slots({"cpu": 1.0}) == 0
+    monkeypatch.setattr(Roster, "idle", property(lambda _: pytest.fail("somebody goes through them")))
+    assert answers(talk.report("t00001", 1)) == [("t00001", "continue", False)]

@@ -255,7 +255,10 @@ class Experiment(SteeredLives):
     def _wake_paused(self) -> None:
         """Let the scheduler use free slots for paused trials, as long as it does."""
         roster = self.roster
-        while (idle := roster.idle) and not roster.ready and (num_free := self.roster.num_free_slots(self._typical_request)) > 0:
+        # To go through all that are paused is left to the turns in which there is room for one.
+        while (
+            roster.paused and not roster.ready and (num_free := roster.num_free_slots(self._typical_request)) > 0 and (idle := roster.idle)
+        ):
             num_before = len(roster.paused)
             self._apply(self.counsel.on_idle(tuple(idle), num_free))
             self._tend_paused()
