@@ -1,31 +1,13 @@
 """``tuner stop``, ``pause``, ``fork`` and ``resume`` with a trial, on an experiment that another thread drives."""
 
 import json
-import time
 
 import pytest
 
 import tuner as tune
 from schedulers import FIFOScheduler
 from searchers import BasicVariantGenerator
-
-
-class Walker(tune.Trainable):
-    """Walks on until it is told to stop, and saves when it is asked to."""
-
-    def setup(self, config):
-        self.at = 0
-
-    def step(self):
-        time.sleep(0.002)
-        self.at += self.config["by"]
-        return {"at": self.at}
-
-    def save_checkpoint(self, checkpoint_dir):
-        return {"at": self.at}
-
-    def load_checkpoint(self, checkpoint):
-        self.at = checkpoint["at"]
+from tests.end_to_end.walking import Walker, wait_until
 
 
 @pytest.fixture
@@ -47,13 +29,6 @@ def walk(storage):
 
 def statuses(handle):
     return {result.trial_id: str(result.status) for result in handle.results()}
-
-
-def wait_until(is_so):
-    until_s = time.monotonic() + 60.0
-    while not is_so():
-        assert time.monotonic() < until_s, "it never came about"
-        time.sleep(0.01)
 
 
 def test_a_trial_is_laid_aside_forked_and_goes_on(call, walk):

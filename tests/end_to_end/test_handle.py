@@ -8,25 +8,8 @@ import time
 import pytest
 
 import tuner as tune
+from tests.end_to_end.walking import Walker, wait_until
 from tuner.core.trial import Ending, Status
-
-
-class Walker(tune.Trainable):
-    """Takes a step each time, until it is told to stop."""
-
-    def setup(self, config):
-        self.at = 0
-
-    def step(self):
-        self.at += self.config["by"]
-        time.sleep(0.002)
-        return {"at": self.at}
-
-    def save_checkpoint(self, checkpoint_dir):
-        return {"at": self.at}
-
-    def load_checkpoint(self, checkpoint):
-        self.at = checkpoint["at"]
 
 
 def endless(config):
@@ -37,13 +20,6 @@ def endless(config):
 
 def status_of(handle, trial_id):
     return next((str(result.status) for result in handle.results() if result.trial_id == trial_id), None)
-
-
-def wait_until(is_so):
-    until_s = time.monotonic() + 60.0
-    while not is_so():
-        assert time.monotonic() < until_s, "it never came about"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -61,6 +37,24 @@ def start(build):
         if handle.is_running:
             handle.stop(urgent=True)
             handle.wait()
+
+
+@pytest.fixture
+def press_ctrl_c(monkeypatch):
+    """Return a function that presses Ctrl-C once, as soon as somebody waits for the handle."""
+
+    def press(handle):
+        join, pressed = handle._session.join, []
+
+        def pressing(timeout_s):
+            if not pressed:
+                pressed.append(True)
+                raise KeyboardInterrupt
+            return join(timeout_s)
+
+        monkeypatch.setattr(handle._session, "join", pressing)
+
+    return press
 
 
 def test_a_stopped_experiment_can_be_restored(start, tmp_path):
@@ -138,17 +132,9 @@ def test_a_callback_cannot_wait_for_its_own_driver(build):
     assert told
 
 
-def test_a_driver_that_ends_before_it_hears_of_ctrl_c_is_waited_for_all_the_same(fit, monkeypatch):
+def test_a_driver_that_ends_before_it_hears_of_ctrl_c_is_waited_for_all_the_same(fit, press_ctrl_c):
     handle = tune.attach(fit(lambda config: tune.report({"loss": 1}), {"x": 1}).experiment_path)
-    join, pressed = handle._session.join, []
-
-    def pressing(timeout_s):
-        if not pressed:
-            pressed.append(True)
-            raise KeyboardInterrupt
-        return join(timeout_s)
-
-    monkeypatch.setattr(handle._session, "join", pressing)
+    press_ctrl_c(handle)
     assert len(handle.wait()) == 1
 
 
@@ -175,18 +161,10 @@ def test_what_ends_the_experiment_is_raised_to_whoever_waits(build):
         handle.wait()
 
 
-def test_ctrl_c_in_a_wait_stops_the_experiment_and_waits_on(start, monkeypatch):
+def test_ctrl_c_in_a_wait_stops_the_experiment_and_waits_on(start, press_ctrl_c):
     handle = start(Walker, {"by": 1}, stop={"at": 10**9})
     wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
-    join, pressed = handle._session.join, []
-
-    def pressing(timeout_s):
-        if not pressed:
-            pressed.append(True)
-            raise KeyboardInterrupt
-        return join(timeout_s)
-
-    monkeypatch.setattr(handle._session, "join", pressing)
+    press_ctrl_c(handle)
     (result,) = handle.wait()
     assert result.ending is Ending.INTERRUPTED
 

@@ -16,12 +16,11 @@ from typing import Any, Final
 from tuner.core.result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
 from tuner.errors import StorageError
-from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, PARAMS, PROGRESS, RESULTS
+from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, PARAMS, PROGRESS, RAY_STATES, RESULTS
 
 from .rows import MemoryRows, Row
 from .trial_files import TrialFiles, read_trial_files
 
-_STATES: Final = "experiment_state-*.json"
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 """Ray Tune paints tracebacks, also those that go to a file."""
 
@@ -129,7 +128,7 @@ def _checkpoints(files: TrialFiles) -> Iterator[CheckpointRecord]:
 
 def _newest_state(path: Path) -> _State:
     """Return what the newest readable of Ray Tune's experiment states tells; nothing where there is none."""
-    for state in sorted(path.glob(_STATES), reverse=True):
+    for state in sorted(path.glob(RAY_STATES), reverse=True):
         try:
             return _told(json.loads(state.read_bytes()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, final
@@ -14,8 +15,6 @@ from tuner.storage.declaration import is_experiment
 
 _MAX_LISTED: Final = 5
 _FIRST: Final = "t00000"
-_FOREIGN: Final = "experiment_state-*.json"
-"""Lies in the directories of Ray Tune's experiments."""
 
 
 def default_storage() -> Path:
@@ -25,7 +24,7 @@ def default_storage() -> Path:
 
 def is_foreign(path: Path) -> bool:
     """Return whether a directory holds an experiment of Ray Tune's, or one of which only the trials' files are left."""
-    return not is_experiment(path) and (any(path.glob(_FOREIGN)) or any(path.glob(f"*/{layout.RESULTS}")))
+    return not is_experiment(path) and (any(path.glob(layout.RAY_STATES)) or any(path.glob(f"*/{layout.RESULTS}")))
 
 
 @final
@@ -117,6 +116,25 @@ def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
         return meant[0]
     what = f"{text!r} is the beginning of {len(meant)} trials" if meant else f"there is no trial {text!r} in {experiment.name}"
     raise click.UsageError(f"{what}; {'they are' if meant else 'there are'} {_listed(meant or ids)}")
+
+
+def named_value(text: str, option: str) -> tuple[str, Any]:
+    """Return the name and the value of ``NAME=VALUE``; a value is JSON where it can be read as such, else a text.
+
+    Raises:
+        click.UsageError: If it is nothing of the kind; names the option.
+
+    Example:
+        >>> named_value("max_t=27", "--arg"), named_value("mode=max", "--arg")
+        (('max_t', 27), ('mode', 'max'))
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.UsageError(f"{option} must be NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _listed(ids: list[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from tuner.core.result import TRIAL_ID
 from tuner.loggers.formatting import printable
 
 from .app import OK
-from .arguments import experiment_argument, foreign_argument
+from .arguments import experiment_argument, foreign_argument, named_value
 from .grids import Objective, objective_options, open_grid
 from .output import Output, Record, output_option
 
@@ -134,14 +133,11 @@ def what_if(  # noqa: PLR0917  (click gives all by name)
 
 
 def _parsed(arguments: Sequence[str]) -> Mapping[str, Any]:
-    """Return the arguments by name; a value is JSON where it can be read as such, else a text."""
+    """Return the arguments by name."""
     parsed: dict[str, Any] = {}
     for text in arguments:
-        name, equals, value = text.partition("=")
-        if not (name.isidentifier() and equals):
+        name, value = named_value(text, "--arg")
+        if not name.isidentifier():
             raise click.UsageError(f"--arg must be NAME=VALUE, got {text!r}")
-        try:
-            parsed[name] = json.loads(value)
-        except ValueError:
-            parsed[name] = value
+        parsed[name] = value
     return parsed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tuner.errors import NotGranted
 from tuner.handle import Handle, attach
 
 from .app import OK
-from .arguments import TrialType, experiment_argument, find_trial, trial_argument
+from .arguments import TrialType, experiment_argument, find_trial, named_value, trial_argument
 
 optional_trial_argument = click.argument("trial", type=TrialType(), metavar="[TRIAL]", required=False)
 
@@ -77,7 +76,7 @@ def fork(experiment: Path, trial: str, changes: Sequence[str], checkpoint: int |
       tuner fork digits 3 --set lr=0.01
     """
     handle, trial_id = _meant(experiment, trial)
-    config = dict(map(_change, changes))
+    config = dict(named_value(text, "--set") for text in changes)
     click.echo(_granted(handle.fork_trial, trial_id, config, checkpoint=checkpoint))
     return OK
 
@@ -100,13 +99,3 @@ def _granted(wish: Any, *arguments: Any, **more: Any) -> Any:
         return wish(*arguments, **more)
     except NotGranted as refusal:
         raise click.UsageError(str(refusal)) from refusal
-
-
-def _change(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.UsageError(f"--set must be NAME=VALUE, got {text!r}")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value

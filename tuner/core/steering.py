@@ -13,6 +13,7 @@ from schedulers.decisions import Exploit, Reason, Stop
 
 from . import commands as cmd
 from . import events as ev
+from .exploits import in_tag
 from .lives import TrialLives
 from .result import DELIMITER, flatten
 from .trial import BY_HAND, Ending, Intention, Status, Trial, Verdict, WorkerState
@@ -127,7 +128,7 @@ def unknown_names(config: Mapping[str, Any], changes: Mapping[str, Any]) -> list
 
 def fork_tag(donor: Trial, changes: Mapping[str, Any]) -> str:
     """Return the tag of a trial that goes on from another one with some hyperparameters changed."""
-    told = ",".join(f"{name.rpartition(DELIMITER)[2]}={_short(value)}" for name, value in changes.items())
+    told = ",".join(f"{name.rpartition(DELIMITER)[2]}={in_tag(value)}" for name, value in changes.items())
     return f"{donor.experiment_tag.partition('@')[0]}@forked[{told}]"
 
 
@@ -167,7 +168,3 @@ def _objection_to_fork(donor: Trial, wish: ev.TrialForked) -> str:
 
 def _known(trials: Sequence[Trial]) -> str:
     return f"there are {len(trials)}, {trials[0].trial_id} to {trials[-1].trial_id}" if trials else "there are none yet"
-
-
-def _short(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else f"{value!s:.40}"

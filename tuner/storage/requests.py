@@ -174,14 +174,16 @@ def post(experiment: Path, wish: Wish, timeout_s: float = 30.0) -> Answer:
 def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> Answer:
     reply, until_s = note.with_suffix(_ANSWER), time.monotonic() + timeout_s
     while True:
-        is_last = time.monotonic() >= until_s or _name_of(read_owner(experiment)) != _name_of(owner) or owner.is_gone
+        # In this order, so that what was answered at the last moment is still heard.
+        is_late = time.monotonic() >= until_s
+        has_left = owner.is_gone or _name_of(read_owner(experiment)) != _name_of(owner)
         with suppress(FileNotFoundError):
             return Answer(**strict_json.loads(reply.read_bytes()))
-        if is_last:
+        if has_left:
+            raise NotRunning(f"the driver of {str(experiment)!r} has ended before it answered; look what has become of the experiment")
+        if is_late:
             break
         time.sleep(_POLL_S)
-    if _name_of(read_owner(experiment)) != _name_of(owner) or owner.is_gone:
-        raise NotRunning(f"the driver of {str(experiment)!r} has ended before it answered; look what has become of the experiment")
     raise StorageError(f"{owner}, which drives {str(experiment)!r}, has not answered within {timeout_s:g} s; it may hang")
 
 

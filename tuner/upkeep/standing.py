@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from tuner.analysis.stored import StoredExperiment, read_stored
+from tuner.core.counsel import TIME_BUDGET
 from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
 from tuner.storage.declaration import is_experiment
 from tuner.storage.driving import driver_of
 from tuner.storage.segments import journal_directory
 
-_OWN_TERMS: Final = frozenset({"time_budget", "stopper.stop_all", "fail_fast"})
+_OWN_TERMS: Final = frozenset({TIME_BUDGET, "stopper.stop_all", "fail_fast"})
 """Rules by which an experiment ends as it was declared to; by every other one somebody has ended it before its time."""
 _MAX_DEPTH: Final = 4
 

@@ -11,6 +11,7 @@ from typing import Any, final
 
 from searchers.space import uniform
 from tuner.config import ResumeConfig
+from tuner.core.counsel import TIME_BUDGET
 from tuner.core.events import Event, StopRequested
 from tuner.core.experiment import Experiment
 from tuner.core.stoppers import NoopStopper
@@ -43,7 +44,6 @@ _SPACE = {"x": uniform(0.1, 1.0)}
 _REQUEST = {"cpu": 1.0}
 _SNAPSHOT_RATE = 0.03
 _RETRY_S = 3.0
-_TIME_BUDGET = "time_budget"
 
 
 @final
@@ -80,7 +80,7 @@ class Session:
         num_sampled = len(trials) - self.experiment.roster.num_forked
         is_short = num_sampled < scenario.num_trials and scenario.time_budget_s is None
         why = self.experiment.stop_reason
-        is_time_up = why is not None and why.rule == _TIME_BUDGET
+        is_time_up = why is not None and why.rule == TIME_BUDGET
         is_paused = any(trial.status is Status.PAUSED for trial in trials) and not is_time_up
         return self._has_ended and not (is_short or is_paused or any(map(is_interrupted, trials)))
 
@@ -173,4 +173,4 @@ class Session:
 
 def is_interrupted(trial: Any) -> bool:
     """Return whether a trial goes on when the experiment is taken up again; where time was up, it would be up again at once."""
-    return trial.ending is Ending.INTERRUPTED and trial.reason.rule != _TIME_BUDGET
+    return trial.ending is Ending.INTERRUPTED and trial.reason.rule != TIME_BUDGET
