@@ -86,6 +86,26 @@ def test_a_turn_lasts_from_start_to_report(driver):
     assert [event.metrics["number"] for event in driver.wait()] == [1]
 
 
+def test_a_driver_that_is_woken_answers_a_trial_that_does_not_wait_yet(driver, monkeypatch):
+    may_wait = threading.Event()
+    receive = InlineExecutor._await_turn
+
+    def late(executor, worker):
+        assert may_wait.wait(30.0)
+        return receive(executor, worker)
+
+    monkeypatch.setattr(InlineExecutor, "_await_turn", late)
+    driver = driver(three)
+    driver.start("a")
+    events = []
+    while not any(isinstance(event, ResultReported) for event in events):
+        driver.executor.wake()
+        events += driver.wait()
+    driver.answer("a")
+    may_wait.set()
+    assert [event.metrics["number"] for event in driver.wait()] == [1]
+
+
 def test_a_trial_ends_with_one_exit(driver):
     driver = driver(three)
     driver.start("a")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never, final
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
-from tuner.core.events import Event, Outcome, WorkerExited
+from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
 from tuner.core.trial import Failure, Verdict
 
 from .failures import as_message, describe
@@ -157,8 +157,17 @@ class InlineExecutor:
         event = to_event(command.trial_id, command.attempt, message)
         if worker.killed_for is None:
             self._events.append(event)
+            if isinstance(event, ResultReported):
+                self._park(worker)
         if isinstance(event, WorkerExited):
             self._bury(worker)
+
+    def _park(self, worker: _Worker) -> None:
+        # In the same breath as the report: a driver that is woken between the two would answer a trial that does not wait yet.
+        worker.is_parked = True
+        if self._running is worker:
+            self._running = None
+        self._changed.notify_all()
 
     def _bury(self, worker: _Worker) -> None:
         trial_id, attempt = worker.command.trial_id, worker.command.attempt
@@ -172,21 +181,16 @@ class InlineExecutor:
     # ------------------------------------------------------------------------------------------------ in the threads of the trials
 
     def _live(self, worker: _Worker, assignment: Assignment) -> None:
-        run_attempt(self._trainable, assignment, _Seat(functools.partial(self._hear, worker), functools.partial(self._park, worker)))
+        run_attempt(self._trainable, assignment, _Seat(functools.partial(self._hear, worker), functools.partial(self._await_turn, worker)))
 
     def _hear(self, worker: _Worker, message: Mapping[str, Any]) -> None:
         with self._changed:
             self._tell(worker, message)
 
-    def _park(self, worker: _Worker) -> dict[str, Any]:
-        """Let others have their turn until the trial's report is answered."""
+    def _await_turn(self, worker: _Worker) -> dict[str, Any]:
+        """Wait until the trial's report is answered and the trial may go on, or until it is killed."""
         with self._changed:
-            if worker.killed_for is None:
-                worker.is_parked = True
-                if self._running is worker:
-                    self._running = None
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._running is worker or self._is_shut)
+            self._changed.wait_for(lambda: not worker.is_parked or self._is_shut)
             answer, worker.answer = worker.answer, None
             return answer if answer and worker.killed_for is None else _STOP
 
