@@ -15,15 +15,18 @@ def begin():
     """Return a function that starts a process in a session of its own, with the name of a driver."""
     begun = []
 
-    def run(name, *arguments):
+    def run(name):
         environ = {**os.environ, VARIABLE: str(name)}
-        begun.append(subprocess.Popen(arguments or ["sleep", "600"], env=environ, start_new_session=True))
-        return begun[-1]
+        process = subprocess.Popen(["cat"], env=environ, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        begun.append(process)
+        process.stdin.write(b"?")
+        process.stdout.read(1)  # its environment can be read a little later than the system says that it has begun
+        return process
 
     yield run
     for process in begun:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def test_what_is_no_name_is_ignored(text):
 def test_what_is_left_is_killed_and_named(tmp_path, dead_driver, begin):
     left = begin(dead_driver)
     (found,) = end_leftovers(tmp_path)
-    assert str(found) == f"process {left.pid} (sleep 600)"
+    assert str(found) == f"process {left.pid} (cat)"
     assert left.wait() == -9
     assert end_leftovers(tmp_path) == []
 

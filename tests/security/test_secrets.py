@@ -1,5 +1,6 @@
 """A secret reaches the training code and nothing else."""
 
+import contextlib
 import hashlib
 import logging
 import secrets
@@ -38,8 +39,14 @@ def digest(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def command_lines():
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # other processes end while they are looked through
+            yield path.read_bytes()
+
+
 def num_command_lines_with(text):
-    return sum(text.encode() in path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
+    return sum(text.encode() in line for line in command_lines())
 
 
 def leak(config):
