@@ -8,7 +8,6 @@ the journal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol, TypeGuard
 
 from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, WorkerCommand
@@ -105,7 +104,8 @@ class Driver:
         self._at_rest = at_rest
         self._tick_s = tick_s
         self._earlier_s = elapsed_s
-        self._began_s = executor.clock()
+        self._clock = executor.clock
+        self._began_s = self._clock()
         self._helm = helm
         self._leave_at_s = leave_at_s
         self._commands: list[Command] = []
@@ -138,7 +138,7 @@ class Driver:
     def elapsed_s(self) -> float:
         """Running time of the experiment in seconds, earlier sessions included; it stands still while the storage takes nothing."""
         # In this order, so that no rounding lets time run backwards where one driver takes over from another.
-        return self._earlier_s + (self._executor.clock() - self._began_s)
+        return self._earlier_s + (self._clock() - self._began_s)
 
     def _turn(self, events: Sequence[Event]) -> None:
         self._observers.begin_turn()
@@ -154,7 +154,7 @@ class Driver:
         self._end_turn()
         self._tell()
         if self._at_rest:
-            self._without_hurry(partial(self._at_rest, self.elapsed_s))
+            self._without_hurry(self._at_rest, self.elapsed_s)
         self._act()
         self._observers.end_turn()
 
@@ -175,20 +175,22 @@ class Driver:
     def _write(self) -> None:
         self._without_hurry(self._log.flush)
 
-    def _without_hurry(self, save: Callable[[], None]) -> None:
+    def _without_hurry(self, save: Callable[..., None], *arguments: float) -> None:
         """Save something. While the storage makes us wait for that, nobody is answered, and so nobody's time runs."""
-        began_s = self.elapsed_s
-        save()
-        if self.elapsed_s - began_s >= _NOTICEABLE_S:
-            self._earlier_s, self._began_s = began_s, self._executor.clock()
+        began_s = self._clock()
+        save(*arguments)
+        if self._clock() - began_s >= _NOTICEABLE_S:
+            self._earlier_s, self._began_s = self._earlier_s + (began_s - self._began_s), self._clock()
 
     def _take(self, outcome: Outcome) -> None:
-        self._commands.extend(outcome.commands)
-        self._notices.extend(outcome.notices)
+        self._commands += outcome.commands
+        self._notices += outcome.notices
         for remark in outcome.remarks:
             self._observers.remark(remark)
 
     def _tell(self) -> None:
+        if not self._notices:
+            return
         notices, self._notices = self._notices, []
         for notice in notices:
             if self._observers.tell(notice):
@@ -218,7 +220,7 @@ class Driver:
         return bool(why)
 
     def _mind_time_limit(self) -> None:
-        if self._leave_at_s is not None and self._executor.clock() >= self._leave_at_s:
+        if self._leave_at_s is not None and self._clock() >= self._leave_at_s:
             self._leave_at_s = None
             self._requests.append(StopRequested(TIME_LIMIT))
 
@@ -228,5 +230,5 @@ class Driver:
         if due_s is not None:
             limits.append(max(due_s - self.elapsed_s, 0.0))
         if self._leave_at_s is not None:
-            limits.append(max(self._leave_at_s - self._executor.clock(), 0.0))
+            limits.append(max(self._leave_at_s - self._clock(), 0.0))
         return min(limits, default=None)

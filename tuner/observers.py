@@ -104,9 +104,8 @@ class Observers:
         info: dict[str, Any] = {"iteration": self.turn, "trials": self._trials, "trial": notice.trial}
         if isinstance(notice, ResultRecorded):
             self._look_for_metric(notice)
-            self._awaited.difference_update(notice.flat)
-            if self._awaited and notice.flat.get(TRAINING_ITERATION, 0) >= _ENOUGH_RESULTS:
-                self._tell_of_awaited(notice.trial, notice.flat)
+            if self._awaited:
+                self._await_metrics(notice)
             return self._callbacks.on_trial_result(notice.result, **info)
         self._tell_callbacks(notice, info)
         return False
@@ -156,6 +155,11 @@ class Observers:
             ", ".join(sorted(notice.flat)),
         )
         self._metric = None
+
+    def _await_metrics(self, notice: ResultRecorded) -> None:
+        self._awaited.difference_update(notice.flat)
+        if self._awaited and notice.flat.get(TRAINING_ITERATION, 0) >= _ENOUGH_RESULTS:
+            self._tell_of_awaited(notice.trial, notice.flat)
 
     def _tell_of_awaited(self, trial: Trial, reported: Iterable[str]) -> None:
         _log.warning(

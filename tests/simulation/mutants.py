@@ -36,7 +36,11 @@ DRIVER = _of(
     ("self._answers += [lost, WorkerExited", "self._answers += [WorkerExited", "I9"),
     ("        return min(limits, default=None)", "        return None", "I9"),
     ("if isinstance(command, DeleteCheckpoint):", "if isinstance(command, DeleteCheckpoint) and len(commands) < 3:", "I16"),
-    ("            self._earlier_s, self._began_s = began_s, self._executor.clock()\n", "            pass\n", "I17 I12"),
+    (
+        "            self._earlier_s, self._began_s = self._earlier_s + (began_s - self._began_s), self._clock()\n",
+        "            pass\n",
+        "I17 I12",
+    ),
 )
 
 CORE = _of(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from schedulers.decisions import Decision
 
@@ -215,9 +215,8 @@ Notice = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an event led to.
+class Outcome(NamedTuple):
+    """What an event led to; a tuple, since there is one for each event, and a frozen dataclass takes three times as long to make.
 
     Attributes:
         commands: What is to be done, in order, once the event is written down.

@@ -14,6 +14,7 @@ from typing import Any, Final, final
 from schedulers.decisions import Decision, Reason, Stop
 from schedulers.scheduler import Scheduler
 
+from .deadlines import earliest
 from .defects import checked
 from .result import TRAINING_ITERATION
 from .stoppers import Stopper
@@ -90,7 +91,7 @@ class Counsel:
     @property
     def next_s(self) -> float | None:
         """Experiment time at which `reason_to_end` is worth asking even if nothing happens; None for no such time."""
-        return min((due_s for due_s in (self.time_budget_s, self.stopper.due_s) if due_s is not None), default=None)
+        return earliest(self.time_budget_s, self.stopper.due_s)
 
     def reason_to_end(self, now_s: float) -> Reason | None:
         """Return why the whole experiment is to end now; None if it is not."""

@@ -5,6 +5,20 @@ from __future__ import annotations
 import heapq
 
 
+def earliest(*moments: float | None) -> float | None:
+    """Return the earliest of some moments, of which None never comes; None if none does.
+
+    Example:
+        >>> earliest(3.0, None, 2.0)
+        2.0
+    """
+    first = None
+    for moment in moments:
+        if moment is not None and (first is None or moment < first):
+            first = moment
+    return first
+
+
 class Deadlines:
     """Due times by key.
 
@@ -36,6 +50,8 @@ class Deadlines:
 
     def take_due(self, now_s: float) -> list[str]:
         """Remove and return the keys whose deadline is `now_s` or earlier, earliest first."""
+        if not self._heap or self._heap[0][0] > now_s:
+            return []  # no entry is later than what it stands for
         taken = []
         while (next_s := self.next_s()) is not None and next_s <= now_s:
             key = self._pop()

@@ -272,16 +272,18 @@ class Experiment(SteeredLives):
 
     def _conclude(self) -> None:
         """Where nothing can happen any more, say so and end what is left, so that no experiment ever waits for nothing."""
-        if self.roster.paused and not self._has_prospects():
+        if self._has_prospects():
+            return
+        if self.roster.paused:
             self._go_on_as_they_were(self.exploits.send_all_away())
             self._tend_paused()
             self._start_ready()
-        for trial in list(self.roster.paused.values()):
-            if self._has_prospects():
-                return
-            self._intend(trial, Intention(Verdict.STOP, Ending.STOPPED_EARLY, Reason("idle")))
-            self._start_ready()
-        self._ask()
+            for trial in list(self.roster.paused.values()):
+                if self._has_prospects():
+                    return
+                self._intend(trial, Intention(Verdict.STOP, Ending.STOPPED_EARLY, Reason("idle")))
+                self._start_ready()
+            self._ask()
         if not (self._has_prospects() or self.desk.is_over):
             self.desk.suspend()
             self.stall = "the searcher postponed its next suggestion although no trial is left to report"

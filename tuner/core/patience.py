@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .deadlines import Deadlines
+from .deadlines import Deadlines, earliest
 from .silence import Silence, SilenceWatch
 
 LAST_WORDS_S: Final = 0.5
@@ -51,7 +51,7 @@ class Patience:
     @property
     def next_s(self) -> float | None:
         """When the next worker runs out of time or becomes suspicious; None if none will."""
-        return min((due_s for due_s in (self._deadlines.next_s(), self._watch.next_s) if due_s is not None), default=None)
+        return earliest(self._deadlines.next_s(), self._watch.next_s)
 
     def expect_report(self, trial_id: str, now_s: float) -> None:
         """Wait for a sign of life; a worker that is expected to leave is given no more time for it."""

@@ -87,6 +87,8 @@ class ReadyQueue:
 
     def pop_first(self, can_start: Callable[[Trial], bool]) -> Trial | None:
         """Remove and return the longest waiting trial that `can_start` accepts; it is asked once per different request."""
+        if not self._members:
+            return None
         for group in sorted(self._live_groups(), key=lambda group: group[0][0]):
             trial = group[0][1]
             if can_start(trial):

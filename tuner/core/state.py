@@ -11,6 +11,7 @@ from schedulers.scheduler import Scheduler
 
 from .commands import Outbox
 from .counsel import Counsel
+from .deadlines import earliest
 from .exploits import ExploitDesk
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
@@ -100,8 +101,7 @@ class ExperimentState:
 
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due even if nothing happens; None if there is no such time."""
-        limits = (self._patience.next_s, self.roster.ready.next_s, None if self._stopping else self.counsel.next_s)
-        return min((due_s for due_s in limits if due_s is not None), default=None)
+        return earliest(self._patience.next_s, self.roster.ready.next_s, None if self._stopping else self.counsel.next_s)
 
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""

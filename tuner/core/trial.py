@@ -12,7 +12,8 @@ from schedulers.decisions import Exploit, Reason
 from .result import AUTO_FILLED, TIME_THIS_ITER_S, TIME_TOTAL_S, TIMESTEPS_TOTAL, TRAINING_ITERATION, flatten
 from .summary import MetricSummary
 
-_SUMMARISED = frozenset({TRAINING_ITERATION, TIME_THIS_ITER_S, TIME_TOTAL_S, TIMESTEPS_TOTAL})
+_NOT_SUMMARISED = AUTO_FILLED - {TRAINING_ITERATION, TIME_THIS_ITER_S, TIME_TOTAL_S, TIMESTEPS_TOTAL}
+_NO_NUMBERS = frozenset({bool, str, type(None)})
 
 
 class Status(enum.StrEnum):
@@ -333,7 +334,7 @@ class Trial:
         if iteration > self.farthest_iteration:
             self.farthest_iteration, self.num_vain_attempts = iteration, 0
         for name, value in flat.items():
-            if (name in AUTO_FILLED and name not in _SUMMARISED) or isinstance(value, bool) or not isinstance(value, int | float):
+            if value.__class__ in _NO_NUMBERS or name in _NOT_SUMMARISED or not isinstance(value, (int, float)):
                 continue
             summary = self.summary.get(name)
             if summary is None:

@@ -130,6 +130,8 @@ class DriverEnd:
             return b""
 
     def _split(self, data: bytes) -> list[Any]:
+        if not self._partial and data.find(b"\n") == len(data) - 1:
+            return [_decoded(data)]  # one whole line, as nearly always
         head, *lines = data.split(b"\n")
         self._partial += head
         if len(self._partial) > MAX_FRAME_BYTES:

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import orjson
 
-_LONG: Final = re.compile(rb"\d{19}")
-"""Where it may stand in a longer integer than 64 bits; floats with so many digits are rare as well."""
+_LONG: Final = re.compile(rb"[\s:,\[-]\d{19}")
+"""Where a number begins that may be an integer of more than 64 bits; behind a point there may be any number of digits."""
+_NUM_DIGITS: Final = 19
 _PRETTY: Final = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
 
 
@@ -36,7 +37,7 @@ def loads(data: bytes) -> Any:
     Raises:
         ValueError: If it is not strict JSON, or not plain.
     """
-    if _LONG.search(data):
+    if _LONG.search(data) or data[:_NUM_DIGITS].isdigit():
         raise ValueError("an integer of more than 64 bits would become a float")
     return orjson.loads(data)
 

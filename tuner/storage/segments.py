@@ -13,9 +13,8 @@ import os
 import re
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from . import layout, strict_json
 from .atomic import temporary_sibling
@@ -28,9 +27,8 @@ _SUFFIX: Final = ".log"
 _NAME: Final = re.compile(r"(\d{20})\.log")
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """Where a journal ends.
+class Tail(NamedTuple):
+    """Where a journal ends; a tuple, since each record makes a new one.
 
     Attributes:
         sequence: Number of the last record, 0 without any.
