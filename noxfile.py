@@ -4,8 +4,17 @@ import time
 
 import nox
 
-nox.options.sessions = ["tests", "lint", "types", "imports"]
+nox.options.sessions = ["tests", "nevergrad", "lint", "types", "imports"]
 nox.options.reuse_existing_virtualenvs = True
+
+NEVERGRAD_TESTS = (
+    "tests/searchers",
+    "tests/contracts",
+    "tests/restore/test_declarations.py",
+    "tests/end_to_end/test_search_libraries.py",
+    "tests/test_house.py",
+)
+"""Where `NevergradSearch` is tested among others."""
 
 
 def install(session: nox.Session, extra: str) -> None:
@@ -18,6 +27,14 @@ def tests(session: nox.Session) -> None:
     """Run the test suite; arguments behind ``--`` go to pytest."""
     install(session, "test")
     session.run("pytest", *session.posargs)
+
+
+@nox.session
+def nevergrad(session: nox.Session) -> None:
+    """Run the tests of `NevergradSearch`, whose library asks for another release of bayesian-optimization than the others."""
+    install(session, "test")
+    session.install("--no-deps", "nevergrad", "cma", "directsearch", "--constraint", "constraints.txt")
+    session.run("pytest", "-k", "nevergrad", *NEVERGRAD_TESTS)
 
 
 @nox.session

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .duplicates import DuplicateGuard
     from .hyperopt_search import HyperOptSearch
     from .limiter import ConcurrencyLimiter
+    from .nevergrad_search import NevergradSearch
     from .optuna_search import OptunaSearch
     from .repeater import Repeater
     from .searcher import Searcher
@@ -29,6 +30,7 @@ __all__ = [
     "ConcurrencyLimiter",
     "DuplicateGuard",
     "HyperOptSearch",
+    "NevergradSearch",
     "OptunaSearch",
     "Repeater",
     "Searcher",
@@ -45,6 +47,7 @@ _HOMES = {
     "ConcurrencyLimiter": "limiter",
     "DuplicateGuard": "duplicates",
     "HyperOptSearch": "hyperopt_search",
+    "NevergradSearch": "nevergrad_search",
     "OptunaSearch": "optuna_search",
     "Repeater": "repeater",
     "Searcher": "searcher",

@@ -19,6 +19,7 @@ _CLASSES: Mapping[str, str] = {
     "hyperopt": "HyperOptSearch",
     "bayesopt": "BayesOptSearch",
     "ax": "AxSearch",
+    "nevergrad": "NevergradSearch",
 }
 
 
@@ -27,7 +28,7 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher:
 
     Args:
         name: ``"variant_generator"`` or ``"random"``, which are the same; ``"tree"``, ``"bohb"``, ``"cqr"``, ``"optuna"``,
-            ``"hyperopt"``, ``"bayesopt"`` or ``"ax"``.
+            ``"hyperopt"``, ``"bayesopt"``, ``"ax"`` or ``"nevergrad"``.
         **kwargs: The arguments of its class.
 
     Raises:

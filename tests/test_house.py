@@ -1,7 +1,7 @@
 """The house as a whole: what an import costs, and examples that run."""
 
 import doctest
-import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {
-    "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "keras", "lightgbm", "lightning", "optuna", "pandas", "plotly", "pyarrow",
-    "pytorch_lightning", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch", "transformers", "xgboost",
+    "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "keras", "lightgbm", "lightning", "nevergrad", "optuna", "pandas", "plotly",
+    "pyarrow", "pytorch_lightning", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch", "transformers", "xgboost",
 }  # fmt: skip
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
@@ -73,6 +73,8 @@ def test_every_name_of_a_face_exists_and_is_documented(package):
 
 @pytest.mark.parametrize("module", list(modules_with_examples()))
 def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
+    if module == "searchers.nevergrad_search" and not importlib.util.find_spec("nevergrad"):
+        pytest.skip("Nevergrad is not installed: it goes with no other extra")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     given = {"getfixture": request.getfixturevalue}

@@ -1,5 +1,6 @@
 """Every searcher fulfils the contract of searchers."""
 
+import importlib.util
 import warnings
 
 import pytest
@@ -13,6 +14,7 @@ from searchers import (
     CQRSearch,
     DuplicateGuard,
     HyperOptSearch,
+    NevergradSearch,
     OptunaSearch,
     Repeater,
     TreeSearch,
@@ -219,6 +221,16 @@ class TestAxSearch(SearcherContract):
 
     def make_searcher(self):
         return AxSearch(method="random_search")  # its models take seconds; they have a test of their own
+
+
+class TestNevergradSearch(SearcherContract):
+    @pytest.fixture(autouse=True)
+    def _needs_nevergrad(self):
+        if not importlib.util.find_spec("nevergrad"):
+            pytest.skip("Nevergrad is not installed")
+
+    def make_searcher(self):
+        return NevergradSearch("TwoPointsDE")
 
 
 class TestTreeSearch(SearcherContract):

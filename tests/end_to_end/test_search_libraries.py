@@ -1,9 +1,11 @@
 """Experiments with searchers that ask a library go on after a restore as if they had not been interrupted."""
 
+import importlib.util
+
 import pytest
 
 import tuner as tune
-from searchers import AxSearch, BayesOptSearch, ConcurrencyLimiter, DuplicateGuard, HyperOptSearch, Repeater
+from searchers import AxSearch, BayesOptSearch, ConcurrencyLimiter, DuplicateGuard, HyperOptSearch, NevergradSearch, Repeater
 from tuner import Tuner
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "deep": {"n": tune.randint(1, 5)}, "epochs": 2}
@@ -11,6 +13,7 @@ SEARCHERS = {
     "hyperopt": lambda: HyperOptSearch(n_initial_points=3),
     "bayesopt": lambda: BayesOptSearch(random_search_steps=3, points_to_evaluate=[{"lr": 0.01}]),
     "ax": lambda: AxSearch(method="random_search"),
+    "nevergrad": lambda: NevergradSearch("CMA"),
     "repeated": lambda: Repeater(HyperOptSearch(n_initial_points=2), 2),
     "limited": lambda: ConcurrencyLimiter(DuplicateGuard(HyperOptSearch(n_initial_points=2), "reuse"), 1),
 }
@@ -24,6 +27,8 @@ def train(config):
 @pytest.mark.parametrize("has_snapshots", [False, True])
 @pytest.mark.parametrize("name", SEARCHERS)
 def test_a_restored_search_goes_on_as_if_uninterrupted(fit, tmp_path, monkeypatch, name, has_snapshots):
+    if name == "nevergrad" and not importlib.util.find_spec("nevergrad"):
+        pytest.skip("Nevergrad is not installed")
     if has_snapshots:
         monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0.000001")
     settings = {"metric": "loss", "mode": "min", "seed": 1, "max_concurrent_trials": 1}
@@ -34,5 +39,5 @@ def test_a_restored_search_goes_on_as_if_uninterrupted(fit, tmp_path, monkeypatc
     restored = Tuner.restore(tmp_path / "of4", train, num_samples=8).fit()
     assert [result.config for result in cut] == [result.config for result in whole][:4]
     assert [result.config for result in restored] == [result.config for result in whole]
-    if has_snapshots and name != "ax":
+    if has_snapshots and name not in ("ax", "nevergrad"):
         assert list((tmp_path / "of4" / "snapshot").iterdir())

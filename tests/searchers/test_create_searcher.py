@@ -1,3 +1,5 @@
+import importlib.util
+
 import pytest
 
 import searchers
@@ -16,6 +18,12 @@ def test_random_search_goes_by_two_names(name):
 )
 def test_searchers_with_a_library_go_by_its_name(name, kind):
     assert isinstance(create_searcher(name, metric="loss", mode="min"), getattr(searchers, kind))
+
+
+def test_nevergrad_goes_by_its_name():
+    if not importlib.util.find_spec("nevergrad"):
+        pytest.skip("Nevergrad is not installed")
+    assert isinstance(create_searcher("nevergrad", optimizer="CMA"), searchers.NevergradSearch)
 
 
 @pytest.mark.parametrize(("name", "remedy"), [("optunna", "; did you mean 'optuna'?"), ("xyz", "'xyz'"), (None, "None")])

@@ -1,5 +1,6 @@
 """What holds for each searcher that asks a library with all that was tried so far; how well they find their way is told at the end."""
 
+import importlib.util
 import json
 import math
 import random
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from searchers import AxSearch, BayesOptSearch, HyperOptSearch
+from searchers import AxSearch, BayesOptSearch, ConcurrencyLimiter, HyperOptSearch, NevergradSearch
 from searchers.space import choice, grid_search, lograndint, loguniform, quniform, randint, randn, sample_from, uniform
 
 NUMBERS = {"x": uniform(-3, 3), "deep": {"lr": loguniform(1e-4, 1), "n": randint(1, 9)}, "q": quniform(0, 1, 0.25), "fixed": 7}
@@ -23,11 +24,22 @@ MAKERS = {
     "hyperopt": (lambda **given: HyperOptSearch(**({"n_initial_points": 4} | given)), MIXED),
     "bayesopt": (lambda **given: BayesOptSearch(**({"random_search_steps": 4} | given)), NUMBERS),
     "ax": (lambda **given: AxSearch(**({"method": "random_search"} | given)), MIXED),
+    "nevergrad": (lambda **given: NevergradSearch(**({"optimizer": "TwoPointsDE"} | given)), MIXED),
 }
+
+
+@pytest.fixture
+def nevergrad():
+    """Return the library as its searcher imports it: by itself it fails beside today's bayesian-optimization."""
+    if not importlib.util.find_spec("nevergrad"):
+        pytest.skip("Nevergrad is not installed")
+    return NevergradSearch._module()
 
 
 @pytest.fixture(params=MAKERS)
 def library(request):
+    if request.param == "nevergrad":
+        request.getfixturevalue("nevergrad")
     return request.param
 
 
@@ -165,7 +177,7 @@ class Absent:
     """An environment in which the libraries are not installed."""
 
     def find_spec(self, name, path=None, target=None):
-        if name in ("ax", "bayes_opt", "hyperopt"):
+        if name in ("ax", "bayes_opt", "hyperopt", "nevergrad"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
@@ -174,7 +186,7 @@ def test_a_state_holds_the_whole_history(make, library):
     play(first, 6)
     first.suggest("open")
     state = json.loads(json.dumps(first.state_dict()))
-    if library == "ax":
+    if library in ("ax", "nevergrad"):
         assert (state, first.keeps_state) == ({}, False)
         return
     second.load_state_dict(state)
@@ -297,3 +309,87 @@ def test_ax_asks_its_model_and_keeps_to_constraints():
     generators = {trial.generator_run.generator_run_type or trial.generator_run._generator_key
                   for trial in searcher._opened._experiment.trials.values()}  # fmt: skip
     assert len(generators) >= 2
+
+
+@pytest.mark.usefixtures("nevergrad")
+@pytest.mark.parametrize("optimizer", [None, "CMA", "OnePlusOne", "PSO", "TwoPointsDE", "TBPSA"])
+def test_nevergrad_finds_better_than_by_chance(optimizer):
+    searcher = NevergradSearch(optimizer)
+    searcher.set_search_properties("loss", "min", MIXED, seed=0, num_samples=60)
+    losses = [loss(config) for config in play(searcher, 60)]
+    assert np.mean(sorted(losses[30:])[:10]) < np.mean(sorted(losses[:10]))
+
+
+@pytest.mark.usefixtures("nevergrad")
+def test_nevergrad_learns_in_the_direction_that_is_asked_for():
+    searcher = NevergradSearch("OnePlusOne")
+    searcher.set_search_properties("score", "max", {"x": uniform(0, 1)}, seed=0)
+    for number in range(60):
+        config = searcher.suggest(str(number))
+        searcher.on_trial_complete(str(number), {"score": -abs(config["x"] - 0.9)})
+    assert abs(searcher._made.provide_recommendation().value["x"] - 0.9) < 0.05
+
+
+@pytest.mark.usefixtures("nevergrad")
+def test_nevergrad_hears_of_given_points_and_takes_a_failure_for_the_worst():
+    searcher = NevergradSearch("TwoPointsDE", points_to_evaluate=[{"x": 0.0}, {"x": 1.0}])
+    searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
+    searcher.suggest("a"), searcher.suggest("b")
+    searcher.on_trial_complete("a", {"loss": 2.0})
+    searcher.on_trial_complete("b", error=True)
+    searcher.add_evaluated_point({"x": 0.25}, 1.0)
+    searcher.suggest("c")
+    heard = [(round(each.parameter.value["x"], 6), each.mean) for each in searcher._made.archive.values()]
+    assert sorted(heard) == [(0.0, 2.0), (0.25, 1.0), (1.0, 2.0)]
+
+
+@pytest.mark.usefixtures("nevergrad")
+def test_nevergrad_plans_for_the_trials_there_will_be():
+    searcher = NevergradSearch("CMA")
+    searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0, num_samples=50)
+    assert (searcher._made.budget, searcher._made.num_workers) == (50, 4)
+    searcher = NevergradSearch("CMA", {"budget": 7, "num_workers": 2})
+    searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0, num_samples=-1)
+    assert (searcher._made.budget, searcher._made.num_workers) == (7, 2)
+
+
+def test_nevergrad_takes_classes_and_families(nevergrad):
+    family = nevergrad.families.DifferentialEvolution(popsize=10)
+    for optimizer in (family, nevergrad.optimizers.registry["OnePlusOne"]):
+        searcher = NevergradSearch(optimizer)
+        searcher.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
+        assert 0 <= searcher.suggest("a")["x"] <= 1
+
+
+def test_nevergrad_refuses_what_it_cannot_make_again(nevergrad):
+    made = nevergrad.optimizers.registry["OnePlusOne"](2)
+    with pytest.raises(
+        TypeError, match=r"optimizer must be a name, a class or a configured family of Nevergrad's, got .*made anew in each"
+    ):
+        NevergradSearch(made)
+    with pytest.raises(ValueError, match=r"optimizer must be a name in Nevergrad's registry, got 'CMAA'; there are .*CMA.* and others"):
+        NevergradSearch("CMAA")
+
+
+@pytest.mark.usefixtures("nevergrad")
+def test_nevergrads_sequential_optimizers_want_a_limit():
+    with pytest.raises(ValueError, match=r"optimizer 'SPSA' takes one trial at a time, got num_workers=4; put ConcurrencyLimiter\("):
+        NevergradSearch("SPSA").set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
+    with pytest.raises(ValueError, match=r"optimizer 'CMA' cannot be made with .*'turbo'.*; change optimizer_kwargs"):
+        NevergradSearch("CMA", {"turbo": True}).set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0)
+    limited = ConcurrencyLimiter(NevergradSearch("SPSA"), 1)
+    limited.set_search_properties("loss", "min", {"x": uniform(0, 1)}, seed=0, num_samples=9)
+    assert isinstance(limited.suggest("a"), dict)
+
+
+@pytest.mark.usefixtures("nevergrad")
+def test_nevergrad_needs_something_to_search():
+    with pytest.raises(ValueError, match=r"space must hold a parameter to search for NevergradSearch, got \['x'\]; give one at least"):
+        NevergradSearch().set_search_properties("loss", "min", {"x": 1})
+
+
+@pytest.mark.usefixtures("nevergrad")
+def test_nevergrad_leaves_bayesian_optimization_as_it_was():
+    known = sys.modules.get("bayes_opt")
+    NevergradSearch()
+    assert sys.modules.get("bayes_opt") is known
