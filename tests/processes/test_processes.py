@@ -13,6 +13,7 @@ import pytest
 
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import Verdict
+from tuner.execution.devices import THREAD_VARIABLES
 from tuner.execution.processes import ProcessExecutor
 
 
@@ -261,7 +262,7 @@ def test_a_worker_finds_itself_in_a_world_of_its_own(stage, start_method, monkey
     assert theater.exit_of("t00007").failure is None
 
 
-def test_threads_of_libraries_loaded_already_follow_the_cpus(stage):
+def test_threads_of_libraries_loaded_already_follow_the_cpus(stage, monkeypatch):
     import numpy as np
 
     def train(config):
@@ -271,6 +272,8 @@ def test_threads_of_libraries_loaded_already_follow_the_cpus(stage):
         # Where BLAS was built without threads there is none to count.
         assert all(pool["num_threads"] == 2 for pool in threadpoolctl.threadpool_info())
 
+    for name in THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     theater = stage(train)
     theater.start("t00001", resources={"cpu": 2.0})
     assert theater.exit_of("t00001").failure is None

@@ -105,8 +105,7 @@ class ProcessExecutor:
         self._overdue: list[tuple[float, int]] = []
         self._postponed = PostponedStarts()
         self._zygote_deaths = 0
-        self._is_woken = False
-        self._is_closed = False
+        self._is_woken = self._is_closed = False
         self._selector = selectors.DefaultSelector()
         self._bell = Bell()
         self._selector.register(self._bell, selectors.EVENT_READ, self._on_wake)
@@ -176,9 +175,8 @@ class ProcessExecutor:
         self._workers.clear()
         self._by_attempt.clear()
         self._staying.clear()
-        self._selector.close()
-        self._parcel.close()
-        self._bell.close()
+        for resource in (self._selector, self._parcel, self._bell):
+            resource.close()
 
     # Commands.
 
@@ -332,11 +330,13 @@ class ProcessExecutor:
     def _conclude(self, worker: RemoteWorker, remains: Remains | None) -> None:
         """Tell how a worker ended that is gone with its group; whatever it has said lies in the connection."""
         self._unwatch(worker)
-        has_ended = self._staying.discard(worker) or worker.is_told
-        if not has_ended:
+        if not (self._staying.discard(worker) or worker.is_told):
             self._events += worker.drain()
             del self._by_attempt[worker.trial_id, worker.attempt]
-            self._events.append(worker.exit_event(remains))
+            if worker.is_unfit and remains:  # it was gone before its refusal was read
+                self._start(worker.command)
+            else:
+                self._events.append(worker.exit_event(remains))
         worker.end.close()
         del self._workers[worker.number]
 

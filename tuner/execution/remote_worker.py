@@ -40,7 +40,7 @@ class RemoteWorker:
         command: What it was started for.
         farewell: What the worker itself has said last about how it ended.
         stays: Whether it has said so and waits for the next attempt of its trial.
-        is_unfit: Whether it could not be reset for that.
+        is_unfit: Whether it could not be reset for that, so that another process has to take its place.
         late_imports: Modules that it has had to import, and that the zygote had not.
         is_told: Whether the end of its attempt has been told, so that nobody is to hear of the end of its process.
         is_orphaned: Whether the zygote that had started it is dead.
@@ -140,7 +140,7 @@ class RemoteWorker:
         events: list[Event] = []
         for message in messages:
             if message == _UNFIT and not self.farewell:
-                self.is_unfit = True
+                self.is_unfit = self._kill_reason is None
                 continue
             event = to_event(self.trial_id, self.attempt, message)
             self._check(event)

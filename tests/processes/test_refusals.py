@@ -1,0 +1,53 @@
+"""A process that stays for the next attempt of its trial and then refuses it is replaced, however the news of that come in."""
+
+import select
+import selectors
+
+import pytest
+
+from tests.processes.conftest import DEADLINE_S
+from tuner.core.commands import AnswerReport
+from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.trial import Verdict
+from tuner.execution.trainable import Trainable
+
+
+class Stubborn(Trainable):
+    def step(self):
+        return {}
+
+    def reset_config(self, new_config):
+        return False
+
+
+@pytest.fixture
+def refused(stage):
+    """Begin the second attempt of a trial in the process of the first, which will not have it; return when that process is gone."""
+    theater = stage(Stubborn)
+    theater.start("t00001")
+    theater.next_event("t00001", ResultReported)
+    theater.executor.carry_out([AnswerReport("t00001", 1, Verdict.EXPLOIT, stay=True)])
+    theater.next_event("t00001", WorkerExited)
+    theater.events.clear()
+    theater.start("t00001", attempt=2)
+    assert select.select([theater.executor._launcher.control], [], [], DEADLINE_S)[0]
+    return theater
+
+
+def test_a_process_that_is_gone_before_its_refusal_is_read_is_replaced(refused):
+    refused.executor._on_launcher(selectors.EVENT_READ)  # the system may name this one first
+    assert refused.next_event("t00001", WorkerStarted).attempt == 2
+    assert refused.next_event("t00001", ResultReported).attempt == 2
+
+
+def test_a_process_that_is_gone_before_its_refusal_is_read_is_not_replaced_for_a_trial_that_is_killed(refused):
+    refused.kill("t00001", attempt=2)
+    refused.executor._on_launcher(selectors.EVENT_READ)
+    assert refused.next_event("t00001", WorkerExited).outcome is Outcome.KILLED
+    assert refused.executor.wait(0.0) == []
+
+
+def test_a_refusal_that_is_read_after_a_kill_is_no_reason_for_another_process(refused):
+    refused.kill("t00001", attempt=2)
+    assert refused.next_event("t00001", WorkerExited).outcome is Outcome.KILLED
+    assert refused.executor.wait(0.0) == []
