@@ -2,12 +2,13 @@
 
 import logging
 import threading
+import time
 
 import pytest
 
 from tuner.core.trial import CheckpointRecord, Ending, Graft, Status
 from tuner.loggers.callback_list import CallbackList
-from tuner.loggers.courier import Tracker, rows_after
+from tuner.loggers.courier import Courier, Tracker, rows_after
 from tuner.loggers.tracker import TrackerCallback, measured, num_lasting
 from tuner.loggers.trial_file import Row
 
@@ -131,6 +132,29 @@ def test_the_end_gives_up_a_tracker_that_is_known_to_be_absent(make_trial, repor
     with caplog.at_level(logging.WARNING, "tuner"):
         run(logger, make_trial(), report)
     assert "has not received 2 results" in caplog.text
+
+
+class Working:
+    """A thread that is at something for so many glances."""
+
+    def __init__(self, num_glances):
+        self.num_glances = num_glances
+
+    def is_alive(self):
+        return self.num_glances > 0
+
+    def join(self, timeout):
+        self.num_glances -= 1
+
+
+@pytest.mark.parametrize(("busy_s", "num_left"), [(20.0, 0), (40.0, 5)])
+def test_the_end_waits_for_a_first_answer_as_long_as_a_busy_machine_may_need(monkeypatch, busy_s, num_left):
+    monkeypatch.setattr("tuner.loggers.courier._PATIENCE_WITH_THE_ABSENT_S", 0.0)
+    courier = Courier(Notebook(), "Notebook", patience_s=1e6)
+    courier._busy_since_s = time.monotonic() - busy_s
+    thread = Working(5)
+    courier._wait_for(thread)
+    assert thread.num_glances == num_left
 
 
 def test_memory_is_bounded_and_what_is_left_out_is_told(make_trial, report, caplog, monkeypatch):

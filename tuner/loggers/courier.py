@@ -35,7 +35,7 @@ _LAST_PAUSE_S: Final = 0.5
 _PATIENCE_WITH_THE_ABSENT_S: Final = 15.0
 _GLANCE_S: Final = 0.5
 _LONG_S: Final = 30.0
-"""A client that needs longer for one thing is trying to reach a tracker that does not answer."""
+"""A client that needs longer for one thing is trying to reach a tracker that does not answer; on a busy machine making a store takes long."""
 _PASSWORD: Final = re.compile(r"//[^/@\s]+@")
 
 _log = logging.getLogger("tuner")
@@ -224,7 +224,7 @@ class Courier:
         ends_s = time.monotonic() + self._patience_s
         leaves_s = time.monotonic() + _PATIENCE_WITH_THE_ABSENT_S
         while thread.is_alive() and (now_s := time.monotonic()) < ends_s:
-            has_never_answered = not self._num_delivered and now_s - self._busy_since_s > _PATIENCE_WITH_THE_ABSENT_S
+            has_never_answered = not self._num_delivered and now_s - self._busy_since_s > _LONG_S
             if now_s > leaves_s and (self._is_failing or has_never_answered):
                 return
             thread.join(_GLANCE_S)
