@@ -35,7 +35,7 @@ _LAST_PAUSE_S: Final = 0.5
 _PATIENCE_WITH_THE_ABSENT_S: Final = 15.0
 _GLANCE_S: Final = 0.5
 _LONG_S: Final = 30.0
-"""A client that needs longer for one thing is trying to reach a tracker that does not answer; on a busy machine making a store takes long."""
+"""A client that needs longer for one thing is trying to reach a tracker that does not answer; making a store takes a busy machine long."""
 _PASSWORD: Final = re.compile(r"//[^/@\s]+@")
 
 _log = logging.getLogger("tuner")
