@@ -10,6 +10,7 @@ import numpy as np
 
 from .model import Model
 from .problems import Problem
+from .scores import score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,17 +39,8 @@ def _curve(problem: Problem, config: Mapping[str, Any], num_epochs: int, seed: i
     model = kind(n_estimators=num_epochs, random_state=seed, **config)
     inputs, targets = problem.train
     model.fit(inputs, targets.ravel())
-    stages = model.staged_predict_proba if problem.metric == "log_loss" else model.staged_predict
-    return [_metric(problem, outputs) for outputs in stages(problem.valid[0])]
-
-
-def _metric(problem: Problem, outputs: NDArray[Any]) -> float:
-    targets = problem.valid[1].ravel()
-    if problem.metric == "mse":
-        return float(((outputs - targets) ** 2).mean())
-    if problem.metric == "error":
-        return float((outputs != targets).mean())
-    return float(-np.log(np.maximum(outputs[np.arange(len(targets)), targets], 1e-12)).mean())
+    stages = model.staged_predict_proba if problem.is_classification else model.staged_predict
+    return [score(problem, outputs) for outputs in stages(problem.valid[0])]
 
 
 MODEL = Model(train_boosting, cost_s)
