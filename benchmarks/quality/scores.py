@@ -1,4 +1,4 @@
-"""The metrics by which trees are judged on their outputs; networks compute the same in `losses`."""
+"""What boosted trees and forests come to, by the metric of their problem; networks compute the same in `losses`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ if TYPE_CHECKING:
     from .problems import Problem
 
 _LEAST = 1e-12
+
+
+def boosted_curve(problem: Problem, model: Any) -> list[float]:
+    """Train one of scikit-learn's boosted models and return the validation metric after each of its stages."""
+    inputs, targets = problem.train
+    model.fit(inputs, targets.ravel())
+    stages = model.staged_predict_proba if problem.is_classification else model.staged_predict
+    return [score(problem, outputs) for outputs in stages(problem.valid[0])]
+
+
+def trees_per_stage(problem: Problem) -> int:
+    """Return how many trees a stage of boosting has: one for each class where there are more than two."""
+    return problem.num_outputs if problem.is_classification and problem.num_outputs > 2 else 1  # noqa: PLR2004  (two classes need one tree)
 
 
 def score(problem: Problem, outputs: NDArray[Any]) -> float:
