@@ -44,12 +44,20 @@ def loss(name: str, outputs: torch.Tensor, targets: torch.Tensor, weights: torch
     return losses.mean(dim=1) if weights is None else (weights * losses).mean(dim=1)
 
 
-def frequencies(problem: Problem) -> torch.Tensor:
-    """Return of each example to train on how frequent its class is, as a multiple of what it would be if all were alike."""
+def example_weights(problem: Problem, exponents: torch.Tensor) -> torch.Tensor | None:
+    """Return how much each example to train on counts, with a mean of 1: networks by examples; None where all count the same.
+
+    Args:
+        problem: With classes.
+        exponents: Of each network (networks by 1): 0 lets all examples count the same, 1 all classes.
+    """
     import torch  # noqa: PLC0415  (an extra, and heavy)
 
+    if not bool(exponents.any()):
+        return None
     _, classes, counts = np.unique(problem.train[1], return_inverse=True, return_counts=True)
-    return torch.from_numpy((counts / counts.mean())[classes].astype(np.float32))
+    weights: torch.Tensor = torch.from_numpy((counts / counts.mean())[classes].astype(np.float32)) ** -exponents
+    return weights / weights.mean(dim=1, keepdim=True)
 
 
 def _distance(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

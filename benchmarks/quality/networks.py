@@ -115,7 +115,7 @@ class _Batch:
         self._train = torch.from_numpy(problem.train[0]), torch.from_numpy(problem.train[1])
         self._valid = torch.from_numpy(problem.valid[0]), torch.from_numpy(problem.valid[1])
         self._loss = self._shared["loss"] or ("log" if problem.is_classification else problem.metric)
-        self._frequencies = losses.frequencies(problem) if bool(self._own["class_weight"].any()) else None
+        self._example_weights = losses.example_weights(problem, self._own["class_weight"][:, :, 0])
         self._activated = _ACTIVATIONS[self._shared["activation"]]
         self._front = front(problem, self._shared, self._activated)
         self._front.draw(self._own["frequency"], chance)
@@ -141,7 +141,8 @@ class _Batch:
         self._own["lr"] = self._own["lr"] * self._own["lr_decay"]
         order = self._torch.randperm(len(inputs), generator=self._chance)
         for rows in order.split(self._shared["batch_size"]):
-            self._step(inputs[rows], targets[rows], self._example_weights(rows), lr)
+            weights = None if self._example_weights is None else self._example_weights[:, rows]
+            self._step(inputs[rows], targets[rows], weights, lr)
 
     def validate(self) -> NDArray[np.float64]:
         """Return the validation metric of each network."""
@@ -150,12 +151,6 @@ class _Batch:
             values = losses.metric(self._problem.metric, outputs, self._valid[1]).double()
             is_finite = self._torch.isfinite(outputs).all(dim=2).all(dim=1)
         return np.where(is_finite.numpy(), values.numpy(), np.nan)
-
-    def _example_weights(self, rows: torch.Tensor) -> torch.Tensor | None:
-        if self._frequencies is None:
-            return None
-        weights = self._frequencies ** -self._own["class_weight"][:, :, 0]
-        return weights[:, rows] / weights.mean(dim=1, keepdim=True)
 
     def _forward(self, inputs: torch.Tensor, *, is_training: bool) -> torch.Tensor:
         inputs = inputs[None]
