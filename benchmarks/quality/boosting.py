@@ -39,4 +39,4 @@ def _curve(problem: Problem, config: Mapping[str, Any], num_epochs: int, seed: i
     return boosted_curve(problem, model)
 
 
-MODEL = Model(train_boosting, cost_s)
+MODEL = Model("boosted trees", train_boosting, cost_s)

@@ -72,7 +72,7 @@ DEVELOPMENT: Mapping[str, Task] = {
     ),
     "iris_linear": Task(
         "linear models on 70 irises with products of columns, 15 columns of noise and 20 % of the labels random; cross-entropy",
-        networks.model(depth=0),
+        networks.model("linear models", depth=0),
         Grid(
             (
                 log_axis("lr", 1e-3, 1.0, 8),
@@ -92,14 +92,14 @@ DEVELOPMENT: Mapping[str, Task] = {
     ),
     "cancer_kernel": Task(
         "linear models on 128 random Fourier features of 80 cases of breast cancer with 15 % of the labels random; cross-entropy",
-        networks.model(depth=0, num_features=128),
+        networks.model("kernel machines", depth=0, num_features=128),
         Grid((WIDE_RATES, frequencies(0.05, 5.0, 9), DECAYS)),
         lambda: problems.with_label_noise(problems.classification("breast_cancer", "log_loss", 80, 450, 16), 0.15, 16),
         seed=15,
     ),
     "digit_turns_conv": Task(
         "convolutional networks that tell by how many quarters a digit was turned, after 200 examples, by Adam; cross-entropy",
-        networks.model(optimizer="adam", depth=1, width=24),
+        networks.model("convolutional networks", optimizer="adam", depth=1, width=24),
         Grid(
             (
                 log_axis("lr", 1e-4, 0.1, 8),

@@ -62,4 +62,4 @@ def _outputs(problem: Problem, config: Mapping[str, Any], rng: np.random.Generat
     return outputs
 
 
-MODEL = Model(train_forests, cost_s)
+MODEL = Model("forests", train_forests, cost_s)

@@ -41,4 +41,4 @@ def _curve(problem: Problem, config: Mapping[str, Any], num_epochs: int, seed: i
     return boosted_curve(problem, model)
 
 
-MODEL = Model(train_leaves, cost_s)
+MODEL = Model("boosted trees by leaf", train_leaves, cost_s)

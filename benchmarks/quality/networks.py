@@ -195,13 +195,13 @@ class _Batch:
         return unbiased / ((second / (1 - 0.999**self._num_steps)).sqrt() + 1e-8)
 
 
-def model(**fixed: Any) -> Model:
-    """Return networks of which this is not searched, e.g. ``depth=0`` for linear ones."""
+def model(family: str = "perceptrons", **fixed: Any) -> Model:
+    """Return networks of a family, with hyperparameters that are not searched, e.g. ``depth=0`` for linear models."""
 
     def train(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
         return train_networks(problem, [{**fixed, **config} for config in configs], num_epochs, seed)
 
-    return Model(train, lambda problem, config: cost_s(problem, {**fixed, **config}))
+    return Model(family, train, lambda problem, config: cost_s(problem, {**fixed, **config}))
 
 
 MODEL = model()

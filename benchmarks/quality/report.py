@@ -10,8 +10,6 @@ from .conversation import ROOT
 from .figures import SHARES, Comparison, Interval, compare
 from .methods import METHODS
 from .record import Record
-from .table import read_table
-from .tasks import TASKS
 from .trace import NUM_WORKERS
 
 PAGE = ROOT / "docs" / "quality.md"
@@ -64,17 +62,6 @@ def page(text: str, figures: str) -> str:
 def write_page(figures: str) -> None:
     """Put figures into the documentation."""
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
-
-
-def task_rows() -> Iterator[str]:
-    """Yield a table of the tasks."""
-    yield "| task | what is trained | configurations | hyperparameters | best | median |"
-    yield "|---|---|---|---|---|---|"
-    for name, task in TASKS.items():
-        table = read_table(name)
-        names = ", ".join(axis.name for axis in table.grid.axes)
-        median = table.best + table.scale
-        yield f"| `{name}` | {task.about} | {len(table.grid):,} | {names} | {table.best:.4f} | {median:.4f} |"
 
 
 def _overview(comparison: Comparison) -> Iterator[str]:

@@ -151,7 +151,7 @@ NETWORKS: Mapping[str, Task] = {
     ),
     "digits_linear": Task(
         "linear models on 200 digits, with two losses and three optimizers; share of errors",
-        networks.model(depth=0),
+        networks.model("linear models", depth=0),
         Grid(
             (
                 log_axis("lr", 1e-4, 1.0, 8),
@@ -169,14 +169,14 @@ NETWORKS: Mapping[str, Task] = {
     ),
     "diabetes_linear": Task(
         "linear models on diabetes with all products of two columns, by SGD with two losses; absolute error",
-        networks.model(depth=0),
+        networks.model("linear models", depth=0),
         Grid((log_axis("lr", 1e-4, 0.1, 10), DISTANCES, decays(1e-3, 1.0, 6), log_axis("l1", 1e-3, 1.0, 6), lr_decays(0.8, 0.9, 1.0))),
         lambda: problems.with_products(problems.regression("diabetes", 200, 240, 25, "mae")),
         seed=24,
     ),
     "cancer_rare": Task(
         "linear models on breast cancer with ten malignant cases, which may count more than others; mean share of errors of both classes",
-        networks.model(depth=0),
+        networks.model("linear models", depth=0),
         Grid(
             (
                 WIDE_RATES,
@@ -192,21 +192,21 @@ NETWORKS: Mapping[str, Task] = {
     ),
     "photo_quarters_kernel": Task(
         "linear models on random Fourier features that tell which quarter of a photograph a patch is from, by SGD; share of errors",
-        networks.model(depth=0),
+        networks.model("kernel machines", depth=0),
         Grid((WIDE_RATES, frequencies(0.05, 5.0, 9), features(64, 128, 256))),
         lambda: pictures.quarter_of("china", 6, 400, 600, 27),
         seed=26,
     ),
     "wine_colour_kernel": Task(
         "linear models on random Fourier features that tell how deep a wine's colour is from its other properties, by SGD; squared error",
-        networks.model(depth=0),
+        networks.model("kernel machines", depth=0),
         Grid((SGD_RATES, frequencies(0.05, 5.0, 7), features(32, 64, 128), batches(8, 16, 32), decays(1e-4, 1e-1, 4))),
         lambda: problems.column_of("wine", 9, 100, 78, 28),
         seed=27,
     ),
     "digits_conv": Task(
         "convolutional networks on 200 digits, by SGD; share of errors",
-        networks.model(depth=1),
+        networks.model("convolutional networks", depth=1),
         Grid(
             (
                 log_axis("lr", 1e-3, 1.0, 8),
@@ -223,7 +223,7 @@ NETWORKS: Mapping[str, Task] = {
     ),
     "digit_sums_conv": Task(
         "convolutional networks that tell the sum of two digits side by side, after 250 pairs, by Adam; squared error",
-        networks.model(optimizer="adam", depth=1, width=24),
+        networks.model("convolutional networks", optimizer="adam", depth=1, width=24),
         Grid((log_axis("lr", 1e-4, 0.1, 9), channels(2, 4, 8), Axis("kernel", "int", (3, 5)), POOLS, batches(16, 32), SCHEDULES)),
         lambda: pictures.digit_sums(250, 250, 30),
         seed=29,
