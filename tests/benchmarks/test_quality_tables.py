@@ -9,6 +9,7 @@ from benchmarks.quality.grid import Axis, axes, log_axis
 from benchmarks.quality.makeup import foretelling, makeup_rows, task_rows
 from benchmarks.quality.networks import cost_s, train_networks
 from benchmarks.quality.problems import Problem, classification, with_distractors, with_label_noise, with_products
+from benchmarks.quality.report import PAGE
 from benchmarks.quality.table import WORST, Table, read_table, write_table
 from benchmarks.quality.tasks import DEVELOPMENT, NUM_EPOCHS, REPORTING, TASKS
 from tests.benchmarks.quality_tables import GRID, small_table
@@ -104,6 +105,7 @@ def test_what_the_tasks_are_made_of_can_be_shown():
     assert shown[""] == ["development", "reporting"]
     assert shown["tasks"] == ["10", "24"]
     assert shown["hyperparameters"] == ["3 / 6 / 8", "3 / 6 / 8"]
+    assert "\n".join(makeup_rows()) in PAGE.read_text(encoding="utf-8"), "docs/quality.md shows them, too"
 
 
 def test_early_values_foretell_late_ones_by_ranks():
