@@ -8,10 +8,10 @@ from . import boosting, forests, leaves, networks, pictures, problems
 from .grid import Axis, Grid, log_axis
 from .spaces import (
     ACTIVATIONS,
-    ADAM_RATES,
     ALL_OPTIMIZERS,
     DECAYS,
     KINDS,
+    LOW_RATES,
     OPTIMIZERS,
     POOLS,
     SCHEDULES,
@@ -52,7 +52,7 @@ DEVELOPMENT: Mapping[str, Task] = {
     "diabetes_products": Task(
         "perceptrons on diabetes with all products of two columns, by SGD with momentum; squared error",
         networks.MODEL,
-        Grid((ADAM_RATES, DECAYS, batches(8, 16, 32), widths(8, 16, 32), dropouts(0.0, 0.2, 0.4, 0.6), SCHEDULES)),
+        Grid((LOW_RATES, DECAYS, batches(8, 16, 32), widths(8, 16, 32), dropouts(0.0, 0.2, 0.4, 0.6), SCHEDULES)),
         lambda: problems.with_products(problems.regression("diabetes", 200, 242, 3)),
         seed=2,
     ),

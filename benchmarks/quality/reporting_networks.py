@@ -9,10 +9,10 @@ from . import networks, pictures, problems
 from .grid import Axis, Grid, log_axis
 from .spaces import (
     ACTIVATIONS,
-    ADAM_RATES,
     ALL_OPTIMIZERS,
     DECAYS,
     DISTANCES,
+    LOW_RATES,
     MARGINS,
     OPTIMIZERS,
     POOLS,
@@ -53,7 +53,7 @@ NETWORKS: Mapping[str, Task] = {
     "digits_noisy": Task(
         "perceptrons on 300 digits with 30 % of the labels random, by SGD with momentum; share of errors",
         networks.MODEL,
-        Grid((ADAM_RATES, DECAYS, batches(16, 32, 64), widths(16, 32, 64), depths(1, 2), dropouts(0.0, 0.25, 0.5))),
+        Grid((LOW_RATES, DECAYS, batches(16, 32, 64), widths(16, 32, 64), depths(1, 2), dropouts(0.0, 0.25, 0.5))),
         lambda: problems.with_label_noise(problems.classification("digits", "error", 300, 800, 6), 0.3, 6),
         seed=5,
     ),
@@ -131,7 +131,7 @@ NETWORKS: Mapping[str, Task] = {
     "digit_codes": Task(
         "perceptrons that draw a digit again after it has passed through narrow layers, 250 examples, by Adam; squared error",
         networks.model(optimizer="adam"),
-        Grid((ADAM_RATES, batches(8, 16, 32), widths(4, 8, 16), depths(1, 2, 3), input_noises(0.0, 0.3, 0.6), ACTIVATIONS, SCHEDULES)),
+        Grid((LOW_RATES, batches(8, 16, 32), widths(4, 8, 16), depths(1, 2, 3), input_noises(0.0, 0.3, 0.6), ACTIVATIONS, SCHEDULES)),
         lambda: pictures.digit_codes(250, 300, 21),
         seed=20,
     ),
@@ -145,7 +145,7 @@ NETWORKS: Mapping[str, Task] = {
     "photo_colours": Task(
         "perceptrons that tell the colour of a pixel from the grey ones around it, by Adam with two losses; absolute error",
         networks.model(optimizer="adam"),
-        Grid((ADAM_RATES, DISTANCES, batches(16, 32, 64), widths(8, 16, 32), depths(1, 2, 3), lr_decays(0.8, 0.9, 1.0))),
+        Grid((LOW_RATES, DISTANCES, batches(16, 32, 64), widths(8, 16, 32), depths(1, 2, 3), lr_decays(0.8, 0.9, 1.0))),
         lambda: pictures.colours("china", 7, 350, 350, 23),
         seed=22,
     ),

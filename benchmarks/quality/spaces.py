@@ -5,7 +5,7 @@ from __future__ import annotations
 from .grid import Axis, log_axis
 
 SGD_RATES = log_axis("lr", 1e-3, 1.0, 12)
-ADAM_RATES = log_axis("lr", 1e-4, 0.1, 12)
+LOW_RATES = log_axis("lr", 1e-4, 0.1, 12)
 WIDE_RATES = log_axis("lr", 1e-4, 1.0, 13)
 DECAYS = log_axis("weight_decay", 1e-5, 1e-1, 5)
 ACTIVATIONS = Axis("activation", "choice", ("relu", "tanh"))
