@@ -16,8 +16,8 @@ SHARES = tuple(round(0.01 * step, 2) for step in range(1, 101))
 FLOOR = 1e-2
 """Regrets below this count as this; otherwise one lucky hit of the very best grid point would outweigh everything else."""
 NUM_RESAMPLES = 10_000
-MIN_SEEDS = 3
-"""A slow search is compared with that many seeds, too; how many there are is said."""
+MIN_SEEDS = 1
+"""A slow search is compared with as few seeds as that, too; how many there are is said."""
 
 Values = NDArray[np.float64]
 
