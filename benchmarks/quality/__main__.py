@@ -6,9 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from .makeup import makeup_rows, task_rows
 from .methods import METHODS, method_of
 from .record import RESULTS, read
-from .report import report, task_rows, write_page
+from .report import report, write_page
 from .running import run_all
 from .tasks import REPORTING, TASKS
 
@@ -22,7 +23,7 @@ def main() -> int:
         case "run":
             return len(run_all(arguments.methods, arguments.tasks, arguments.seeds, arguments.results))
         case "tasks":
-            print("\n".join(task_rows()))
+            print("\n".join([*task_rows(), "", "Least, median and greatest of each set:", "", *makeup_rows()]))
         case _:
             records = [record for record in read(arguments.results) if record.method in arguments.methods]
             try:
@@ -38,7 +39,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("tasks", help="print a table of the tasks")
+    commands.add_parser("tasks", help="print tables of the tasks and of what the sets are made of")
     run = commands.add_parser("run", help="run every search whose result is not in the file yet")
     show = commands.add_parser("report", help="print what the searches came to")
     show.add_argument("--ours", default="ours-tree", type=_method, metavar="NAME", help="what others are compared with")

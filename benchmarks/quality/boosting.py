@@ -10,6 +10,7 @@ import numpy as np
 
 from .model import Model
 from .problems import Problem
+from .scores import boosted_curve, trees_per_stage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,10 +26,9 @@ def train_boosting(problem: Problem, configs: Sequence[Mapping[str, Any]], num_e
 def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
     """Return the estimated seconds of an epoch: 0.1 us for each example, column and level of its trees, and 0.2 ms for each tree."""
     inputs = problem.train[0]
-    num_trees: int = problem.num_outputs if problem.is_classification and problem.num_outputs > 2 else 1  # noqa: PLR2004  (two classes need one tree)
     num_columns = max(1, math.floor(int(inputs.shape[1]) * float(config["max_features"])))
     num_visits = len(inputs) * float(config["subsample"]) * num_columns * int(config["max_depth"])
-    return num_trees * (_TREE_S + _NODE_S * num_visits)
+    return trees_per_stage(problem) * (_TREE_S + _NODE_S * num_visits)
 
 
 def _curve(problem: Problem, config: Mapping[str, Any], num_epochs: int, seed: int) -> list[float]:
@@ -36,19 +36,7 @@ def _curve(problem: Problem, config: Mapping[str, Any], num_epochs: int, seed: i
 
     kind = ensemble.GradientBoostingClassifier if problem.is_classification else ensemble.GradientBoostingRegressor
     model = kind(n_estimators=num_epochs, random_state=seed, **config)
-    inputs, targets = problem.train
-    model.fit(inputs, targets.ravel())
-    stages = model.staged_predict_proba if problem.metric == "log_loss" else model.staged_predict
-    return [_metric(problem, outputs) for outputs in stages(problem.valid[0])]
+    return boosted_curve(problem, model)
 
 
-def _metric(problem: Problem, outputs: NDArray[Any]) -> float:
-    targets = problem.valid[1].ravel()
-    if problem.metric == "mse":
-        return float(((outputs - targets) ** 2).mean())
-    if problem.metric == "error":
-        return float((outputs != targets).mean())
-    return float(-np.log(np.maximum(outputs[np.arange(len(targets)), targets], 1e-12)).mean())
-
-
-MODEL = Model(train_boosting, cost_s)
+MODEL = Model("boosted trees", train_boosting, cost_s)

@@ -16,6 +16,8 @@ SHARES = tuple(round(0.01 * step, 2) for step in range(1, 101))
 FLOOR = 1e-2
 """Regrets below this count as this; otherwise one lucky hit of the very best grid point would outweigh everything else."""
 NUM_RESAMPLES = 10_000
+MIN_SEEDS = 1
+"""A slow search is compared with as few seeds as that, too; how many there are is said."""
 
 Values = NDArray[np.float64]
 
@@ -42,53 +44,72 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Searches that all ran on the same tasks with the same seeds.
+    """Searches that all ran on the same tasks with the same seeds, or at least with the first few of them.
 
     Attributes:
-        regrets: Regrets of each search: tasks by seeds by `SHARES`.
+        regrets: Regrets of each search: tasks by seeds by `SHARES`; of slow ones there may be fewer seeds.
         seconds: Mean CPU seconds that each search thought per suggestion.
         suggestions: Mean number of its suggestions.
-        incomplete: How many runs there are of the searches that did not run everywhere.
+        incomplete: How many runs there are of the searches that did not run everywhere with `MIN_SEEDS` seeds at least.
+        num_seeds: How many seeds a search has that is complete.
     """
 
     regrets: Mapping[str, Values]
     seconds: Mapping[str, float]
     suggestions: Mapping[str, float]
     incomplete: Mapping[str, int]
+    num_seeds: int
+
+    def seeds_of(self, method: str) -> int:
+        """Return how many seeds a search has run with."""
+        return int(self.regrets[method].shape[1])
 
     def logs(self, method: str) -> Values:
         """Return log10 of the regrets of a search."""
         return np.log10(np.maximum(self.regrets[method], FLOOR))
 
     def ranks(self) -> dict[str, Values]:
-        """Return the rank of each search among all, 1 for the smallest regret: means over tasks and seeds, by `SHARES`.
+        """Return the rank of each search among all with all seeds, 1 for the smallest regret: means over tasks and seeds, by `SHARES`.
 
         Searches with equal regrets share the mean of their ranks.
         """
-        stacked = np.stack([np.maximum(values, FLOOR) for values in self.regrets.values()])
+        ranked = [method for method in self.regrets if self.seeds_of(method) == self.num_seeds]
+        stacked = np.stack([np.maximum(self.regrets[method], FLOOR) for method in ranked])
         smaller = (stacked[None] < stacked[:, None]).sum(axis=1)
         equal = (stacked[None] == stacked[:, None]).sum(axis=1)
         means = (1 + smaller + (equal - 1) / 2).mean(axis=(1, 2))
-        return dict(zip(self.regrets, means, strict=True))
+        return dict(zip(ranked, means, strict=True))
 
     def difference(self, first: str, second: str, share: float | None = None) -> Interval:
-        """Return how much smaller log10 of the regret of one search is than that of another: at a share of the time, or over all of it."""
-        differences = self.logs(first) - self.logs(second)
+        """Return how much smaller log10 of the regret of one search is than that of another: at a share of the time, or over all of it.
+
+        Where one has fewer seeds than the other, those that both have are compared.
+        """
+        common = min(self.seeds_of(first), self.seeds_of(second))
+        differences = self.logs(first)[:, :common] - self.logs(second)[:, :common]
         return bootstrap(differences.mean(axis=2) if share is None else differences[:, :, SHARES.index(share)])
 
 
 def compare(records: Iterable[Record], tasks: Sequence[str], num_seeds: int) -> Comparison:
-    """Return a comparison of all searches that have run on all tasks with the first so many seeds."""
+    """Return a comparison of all searches that have run on all tasks with the first so many seeds, or at least with `MIN_SEEDS`."""
     cells = {kept.key: kept for kept in records if kept.task in tasks and kept.seed < num_seeds}
     methods = list(dict.fromkeys(method for method, _, _ in cells))
     runs = {method: [kept for kept in cells.values() if kept.method == method] for method in methods}
-    complete = [method for method in methods if len(runs[method]) == len(tasks) * num_seeds]
+    seeds = {method: _num_full_seeds(cells, method, tasks, num_seeds) for method in methods}
+    enough = [method for method in methods if seeds[method] >= min(MIN_SEEDS, num_seeds)]
     regrets = {
-        method: np.array([[_regrets(cells[method, task, seed]) for seed in range(num_seeds)] for task in tasks]) for method in complete
+        method: np.array([[_regrets(cells[method, task, seed]) for seed in range(seeds[method])] for task in tasks]) for method in enough
     }
-    seconds = {method: sum(kept.decision_s for kept in runs[method]) / _num_suggestions(runs[method]) for method in complete}
-    suggestions = {method: _num_suggestions(runs[method]) / len(runs[method]) for method in complete}
-    return Comparison(regrets, seconds, suggestions, {method: len(runs[method]) for method in methods if method not in complete})
+    seconds = {method: sum(kept.decision_s for kept in runs[method]) / _num_suggestions(runs[method]) for method in enough}
+    suggestions = {method: _num_suggestions(runs[method]) / len(runs[method]) for method in enough}
+    incomplete = {method: len(runs[method]) for method in methods if method not in enough}
+    return Comparison(regrets, seconds, suggestions, incomplete, num_seeds)
+
+
+def _num_full_seeds(cells: Mapping[tuple[str, str, int], Record], method: str, tasks: Sequence[str], num_seeds: int) -> int:
+    """Return with how many seeds, from 0 on, a search has run on all tasks."""
+    lacking = (seed for seed in range(num_seeds) if any((method, task, seed) not in cells for task in tasks))
+    return next(lacking, num_seeds)
 
 
 def bootstrap(differences: Values, seed: int = 0) -> Interval:

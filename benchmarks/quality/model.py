@@ -18,10 +18,12 @@ class Model:
     """A kind of model.
 
     Attributes:
+        family: Its name, in the plural.
         train: Returns, for a problem, configurations, a number of epochs and a seed, the validation metric of each configuration (rows)
             after each epoch (columns); NaN where training has diverged.
         cost_s: Returns the estimated seconds of one epoch of a configuration on one core.
     """
 
+    family: str
     train: Callable[[Problem, Sequence[Mapping[str, Any]], int, int], NDArray[np.float64]]
     cost_s: Callable[[Problem, Mapping[str, Any]], float]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import losses
+from .fronts import Front, front
 from .model import Model
 from .problems import Problem
 
@@ -20,13 +22,25 @@ if TYPE_CHECKING:
 
 DEFAULTS: Mapping[str, Any] = {
     "lr": 0.01, "batch_size": 32, "width": 32, "depth": 1, "dropout": 0.0, "weight_decay": 0.0, "momentum": 0.9, "activation": "relu",
-    "optimizer": "sgd", "schedule": "constant", "init_scale": 1.0,
+    "optimizer": "sgd", "schedule": "constant", "init_scale": 1.0, "lr_decay": 1.0, "l1": 0.0, "input_noise": 0.0,
+    "loss": "", "label_smoothing": 0.0, "class_weight": 0.0,
+    "num_features": 0, "frequency": 1.0, "channels": 0, "kernel": 3, "pool": "mean",
 }  # fmt: skip
-"""What a configuration has where its task does not search it."""
+"""What a configuration has where its task does not search it; as loss, cross-entropy for classes and the metric for columns."""
 
-_SHAPE = ("width", "depth", "batch_size", "activation", "optimizer", "schedule")
-_MAX_BATCH = 144
+_SHAPE = (
+    "width", "depth", "batch_size", "activation", "optimizer", "schedule", "loss", "num_features", "channels", "kernel", "pool",
+)  # fmt: skip
+_PER_NETWORK = (
+    "lr", "momentum", "dropout", "weight_decay", "init_scale", "lr_decay", "l1", "input_noise", "label_smoothing", "class_weight",
+    "frequency",
+)  # fmt: skip
+_MAX_BATCH, _MAX_CONVOLUTIONS = 144, 36
 _STEP_S, _FLOPS = 1e-4, 2e9
+_ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": lambda values: values.relu(),
+    "tanh": lambda values: values.tanh(),
+}
 
 
 @contextlib.contextmanager
@@ -68,22 +82,23 @@ def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
     An estimate, so that the tables do not depend on what else the machine was doing.
     """
     config = {**DEFAULTS, **config}
-    sizes = _sizes(problem, config)
-    num_weights = sum(first * second for first, second in pairwise(sizes))
+    head = front(problem, config, _ACTIVATIONS[config["activation"]])
+    num_products = head.num_products + sum(first * second for first, second in _dense(problem, config, head))
     num_train, num_valid = len(problem.train[0]), len(problem.valid[0])
     num_steps = math.ceil(num_train / int(config["batch_size"]))
-    return num_steps * _STEP_S + (6 * num_train + 2 * num_valid) * num_weights / _FLOPS
+    return num_steps * _STEP_S + (6 * num_train + 2 * num_valid) * num_products / _FLOPS
 
 
 def _batches(configs: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     groups: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row, config in enumerate(configs):
         groups[tuple(config.get(name, DEFAULTS[name]) for name in _SHAPE)].append(row)
-    return [rows[start : start + _MAX_BATCH] for rows in groups.values() for start in range(0, len(rows), _MAX_BATCH)]
+    size = _MAX_CONVOLUTIONS if any(config.get("channels") for config in configs) else _MAX_BATCH
+    return [rows[start : start + size] for rows in groups.values() for start in range(0, len(rows), size)]
 
 
-def _sizes(problem: Problem, config: Mapping[str, Any]) -> list[int]:
-    return [problem.train[0].shape[1], *[config["width"]] * config["depth"], problem.num_outputs]
+def _dense(problem: Problem, config: Mapping[str, Any], head: Front) -> list[tuple[int, int]]:
+    return list(pairwise([head.size, *[config["width"]] * config["depth"], problem.num_outputs]))
 
 
 class _Batch:
@@ -96,17 +111,20 @@ class _Batch:
         self._problem = problem
         self._shared = configs[0]
         self._chance = chance
-        self._lr, self._momentum, self._dropout, self._weight_decay, scale = (
-            torch.tensor([config[name] for config in configs], dtype=torch.float32)[:, None, None]
-            for name in ("lr", "momentum", "dropout", "weight_decay", "init_scale")
-        )
+        self._own = {name: torch.tensor([config[name] for config in configs], dtype=torch.float32)[:, None, None] for name in _PER_NETWORK}
         self._train = torch.from_numpy(problem.train[0]), torch.from_numpy(problem.train[1])
         self._valid = torch.from_numpy(problem.valid[0]), torch.from_numpy(problem.valid[1])
-        sizes = _sizes(problem, self._shared)
+        self._loss = self._shared["loss"] or ("log" if problem.is_classification else problem.metric)
+        self._example_weights = losses.example_weights(problem, self._own["class_weight"][:, :, 0])
+        self._activated = _ACTIVATIONS[self._shared["activation"]]
+        self._front = front(problem, self._shared, self._activated)
+        self._front.draw(self._own["frequency"], chance)
+        layers = [*self._front.layers, *_dense(problem, self._shared, self._front)]
         self._weights = [
-            scale * torch.randn((1, fan_in, fan_out), generator=chance) * math.sqrt(2 / fan_in) for fan_in, fan_out in pairwise(sizes)
+            self._own["init_scale"] * torch.randn((1, fan_in, fan_out), generator=chance) * math.sqrt(2 / fan_in)
+            for fan_in, fan_out in layers
         ]
-        self._biases = [torch.zeros((len(configs), 1, size)) for size in sizes[1:]]
+        self._biases = [torch.zeros((len(configs), 1, fan_out)) for _, fan_out in layers]
         self._first = [torch.zeros_like(tensor) for tensor in self._parameters]
         self._second = [torch.zeros_like(tensor) for tensor in self._parameters]
         self._num_steps = 0
@@ -119,62 +137,71 @@ class _Batch:
         """Train for one epoch; `progress` is the share of all epochs that is over."""
         inputs, targets = self._train
         factor = 0.5 * (1 + math.cos(math.pi * progress)) if self._shared["schedule"] == "cosine" else 1.0
+        lr = self._own["lr"] * factor
+        self._own["lr"] = self._own["lr"] * self._own["lr_decay"]
         order = self._torch.randperm(len(inputs), generator=self._chance)
         for rows in order.split(self._shared["batch_size"]):
-            self._step(inputs[rows], targets[rows], self._lr * factor)
+            weights = None if self._example_weights is None else self._example_weights[:, rows]
+            self._step(inputs[rows], targets[rows], weights, lr)
 
     def validate(self) -> NDArray[np.float64]:
         """Return the validation metric of each network."""
         with self._torch.no_grad():
             outputs = self._forward(self._valid[0], is_training=False)
-            values = self._metric(outputs).double()
+            values = losses.metric(self._problem.metric, outputs, self._valid[1]).double()
             is_finite = self._torch.isfinite(outputs).all(dim=2).all(dim=1)
         return np.where(is_finite.numpy(), values.numpy(), np.nan)
 
-    def _metric(self, outputs: torch.Tensor) -> torch.Tensor:
-        if self._problem.metric == "error":
-            return (outputs.argmax(dim=2) != self._valid[1]).float().mean(dim=1)
-        return self._losses(outputs, self._valid[1])
-
-    def _losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if not self._problem.is_classification:
-            return ((outputs - targets) ** 2).mean(dim=(1, 2))
-        log_odds = outputs.log_softmax(dim=2)
-        return -log_odds.gather(2, targets[None, :, None].expand(len(outputs), -1, 1)).mean(dim=(1, 2))
-
     def _forward(self, inputs: torch.Tensor, *, is_training: bool) -> torch.Tensor:
-        hidden = inputs.expand(len(self._lr), *inputs.shape)
-        for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
+        inputs = inputs[None]
+        if is_training and bool(self._own["input_noise"].any()):
+            inputs = inputs + self._own["input_noise"] * self._torch.randn(inputs.shape, generator=self._chance)
+        num_own = len(self._front.layers)
+        hidden = self._front.outputs(inputs, (self._weights[0], self._biases[0]))
+        for weight, bias in zip(self._weights[num_own:-1], self._biases[num_own:-1], strict=True):
             hidden = self._activated(self._torch.baddbmm(bias, hidden, weight))
-            if is_training and bool(self._dropout.any()):
-                kept = self._torch.rand(hidden.shape[1:], generator=self._chance) >= self._dropout
-                hidden = hidden * kept / (1 - self._dropout)
+            if is_training and bool(self._own["dropout"].any()):
+                kept = self._torch.rand(hidden.shape[1:], generator=self._chance) >= self._own["dropout"]
+                hidden = hidden * kept / (1 - self._own["dropout"])
         return self._torch.baddbmm(self._biases[-1], hidden, self._weights[-1])
 
-    def _activated(self, values: torch.Tensor) -> torch.Tensor:
-        return values.relu() if self._shared["activation"] == "relu" else values.tanh()
-
-    def _step(self, inputs: torch.Tensor, targets: torch.Tensor, lr: torch.Tensor) -> None:
+    def _step(self, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None, lr: torch.Tensor) -> None:
         parameters = self._parameters
         for parameter in parameters:
             parameter.requires_grad_(True)
-        loss = self._losses(self._forward(inputs, is_training=True), targets).sum()
+        outputs = self._forward(inputs, is_training=True)
+        loss = losses.loss(self._loss, outputs, targets, weights, self._own["label_smoothing"][:, :, 0]).sum()
         gradients = self._torch.autograd.grad(loss, parameters)
         self._num_steps += 1
         with self._torch.no_grad():
             for number, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
                 parameter.requires_grad_(False)
-                decayed = gradient + self._weight_decay * parameter if number < len(self._weights) else gradient
+                decayed = self._decayed(parameter, gradient) if number < len(self._weights) else gradient
                 parameter.sub_(lr * self._direction(number, decayed))
+
+    def _decayed(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        decayed = gradient + self._own["weight_decay"] * parameter
+        return decayed + self._own["l1"] * parameter.sign() if bool(self._own["l1"].any()) else decayed
 
     def _direction(self, number: int, gradient: torch.Tensor) -> torch.Tensor:
         first, second = self._first[number], self._second[number]
         if self._shared["optimizer"] == "sgd":
-            return first.mul_(self._momentum).add_(gradient)
+            return first.mul_(self._own["momentum"]).add_(gradient)
+        if self._shared["optimizer"] == "adagrad":
+            return gradient / (second.addcmul_(gradient, gradient).sqrt() + 1e-8)
         first.mul_(0.9).add_(gradient, alpha=0.1)
         second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
         unbiased = first / (1 - 0.9**self._num_steps)
         return unbiased / ((second / (1 - 0.999**self._num_steps)).sqrt() + 1e-8)
 
 
-MODEL = Model(train_networks, cost_s)
+def model(family: str = "perceptrons", **fixed: Any) -> Model:
+    """Return networks of a family, with hyperparameters that are not searched, e.g. ``depth=0`` for linear models."""
+
+    def train(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
+        return train_networks(problem, [{**fixed, **config} for config in configs], num_epochs, seed)
+
+    return Model(family, train, lambda problem, config: cost_s(problem, {**fixed, **config}))
+
+
+MODEL = model()

@@ -16,55 +16,58 @@ class Problem:
     """Examples to train on and examples to validate with.
 
     Attributes:
-        metric: ``"error"`` (share of wrong classes), ``"log_loss"`` (mean cross-entropy, nats) or ``"mse"`` (mean squared error as a share
-            of the targets' variance); all are minimised.
+        metric: ``"error"`` (share of wrong classes), ``"balanced_error"`` (its mean over the true classes), ``"log_loss"`` (mean
+            cross-entropy, nats), ``"mse"`` (mean squared error as a share of the targets' variance) or ``"mae"`` (mean absolute error, as
+            a share of their deviation); all are minimised.
         train: Inputs and targets to train on; inputs are standardised, targets are class numbers or standardised columns.
         valid: Inputs and targets to validate with.
         num_outputs: Number of classes or of target columns.
+        shape: Height and width, where the inputs are the pixels of a picture, row by row.
     """
 
     metric: str
     train: tuple[Floats, NDArray[Any]]
     valid: tuple[Floats, NDArray[Any]]
     num_outputs: int
+    shape: tuple[int, int] = (0, 0)
 
     @property
     def is_classification(self) -> bool:
         """Whether the targets are classes."""
-        return self.metric != "mse"
+        return self.metric not in {"mse", "mae"}
 
 
 def classification(name: str, metric: str, num_train: int, num_valid: int, seed: int) -> Problem:
     """Return the classification problem of a bundled data set, e.g. ``"digits"``."""
-    inputs, targets = _bundled(name)
-    return _split(metric, inputs, targets.astype(np.int64), (num_train, num_valid), seed)
+    inputs, targets = bundled(name)
+    return split(metric, inputs, targets.astype(np.int64), (num_train, num_valid), seed)
 
 
-def regression(name: str, num_train: int, num_valid: int, seed: int) -> Problem:
+def regression(name: str, num_train: int, num_valid: int, seed: int, metric: str = "mse") -> Problem:
     """Return the regression problem of a bundled data set."""
-    inputs, targets = _bundled(name)
-    return _split("mse", inputs, targets.astype(np.float32)[:, None], (num_train, num_valid), seed)
+    inputs, targets = bundled(name)
+    return split(metric, inputs, targets.astype(np.float32)[:, None], (num_train, num_valid), seed)
 
 
 def digit_parity(num_train: int, num_valid: int, seed: int) -> Problem:
     """Return the problem of telling odd digits from even ones."""
-    inputs, targets = _bundled("digits")
-    return _split("log_loss", inputs, targets.astype(np.int64) % 2, (num_train, num_valid), seed)
+    inputs, targets = bundled("digits")
+    return split("log_loss", inputs, targets.astype(np.int64) % 2, (num_train, num_valid), seed)
 
 
 def digit_halves(num_train: int, num_valid: int, seed: int) -> Problem:
     """Return the problem of drawing the lower half of a digit after its upper half."""
-    inputs, _ = _bundled("digits")
+    inputs, _ = bundled("digits")
     lower = inputs[:, 32:]
-    return _split("mse", inputs[:, :32], lower[:, lower.std(axis=0) > 1], (num_train, num_valid), seed)
+    return split("mse", inputs[:, :32], lower[:, lower.std(axis=0) > 1], (num_train, num_valid), seed)
 
 
 def column_of(name: str, column: int, num_train: int, num_valid: int, seed: int) -> Problem:
     """Return the problem of telling one column of a data set from the others and the class."""
-    inputs, targets = _bundled(name)
+    inputs, targets = bundled(name)
     classes = np.eye(int(targets.max()) + 1, dtype=np.float32)[targets.astype(np.int64)]
     rest = np.hstack([np.delete(inputs, column, axis=1), classes])
-    return _split("mse", rest, inputs[:, [column]], (num_train, num_valid), seed)
+    return split("mse", rest, inputs[:, [column]], (num_train, num_valid), seed)
 
 
 def with_label_noise(problem: Problem, share: float, seed: int) -> Problem:
@@ -74,6 +77,14 @@ def with_label_noise(problem: Problem, share: float, seed: int) -> Problem:
     is_noisy = rng.random(len(targets)) < share
     noisy = np.where(is_noisy, rng.integers(problem.num_outputs, size=len(targets)), targets)
     return replace(problem, train=(inputs, noisy))
+
+
+def with_rare_class(problem: Problem, kind: int, num: int) -> Problem:
+    """Return the problem with only so many examples of a class to train on."""
+    inputs, targets = problem.train
+    is_other = targets != kind
+    is_kept = is_other | (np.cumsum(~is_other) <= num)
+    return replace(problem, train=(inputs[is_kept], targets[is_kept]))
 
 
 def with_distractors(problem: Problem, num_columns: int, seed: int) -> Problem:
@@ -108,19 +119,24 @@ def standardised(train: NDArray[Any], valid: NDArray[Any]) -> tuple[Floats, Floa
     return scaled[0], scaled[1]
 
 
-def _bundled(name: str) -> tuple[Floats, NDArray[Any]]:
+def bundled(name: str) -> tuple[Floats, NDArray[Any]]:
+    """Return inputs and targets of a bundled data set."""
     from sklearn import datasets  # noqa: PLC0415  (an extra, and heavy)
 
     inputs, targets = getattr(datasets, f"load_{name}")(return_X_y=True)
     return np.asarray(inputs, dtype=np.float32), np.asarray(targets)
 
 
-def _split(metric: str, inputs: Floats, targets: NDArray[Any], sizes: tuple[int, int], seed: int) -> Problem:
-    order = np.random.default_rng(seed).permutation(len(inputs))
+def split(metric: str, inputs: Floats, targets: NDArray[Any], sizes: tuple[int, int], seed: int | None) -> Problem:
+    """Return a problem with so many examples to train on and others to validate with, all columns standardised.
+
+    They are drawn at random with this seed, and taken as they come where there is none.
+    """
+    order = np.arange(len(inputs)) if seed is None else np.random.default_rng(seed).permutation(len(inputs))
     first, second = order[: sizes[0]], order[sizes[0] : sum(sizes)]
     train_inputs, valid_inputs = standardised(inputs[first], inputs[second])
     train_targets, valid_targets = targets[first], targets[second]
-    if metric == "mse":
+    if metric in {"mse", "mae"}:
         train_targets, valid_targets = standardised(train_targets, valid_targets)
         return Problem(metric, (train_inputs, train_targets), (valid_inputs, valid_targets), targets.shape[1])
     return Problem(metric, (train_inputs, train_targets), (valid_inputs, valid_targets), int(targets.max()) + 1)

@@ -10,8 +10,6 @@ from .conversation import ROOT
 from .figures import SHARES, Comparison, Interval, compare
 from .methods import METHODS
 from .record import Record
-from .table import read_table
-from .tasks import TASKS
 from .trace import NUM_WORKERS
 
 PAGE = ROOT / "docs" / "quality.md"
@@ -34,7 +32,7 @@ def report(records: Sequence[Record], tasks: Sequence[str], num_seeds: int, ours
         ValueError: If that search has not run everywhere.
     """
     comparison = compare(records, tasks, num_seeds)
-    if ours not in comparison.regrets:
+    if ours not in comparison.regrets or comparison.seeds_of(ours) < num_seeds:
         raise ValueError(f"{ours} must have run on all {len(tasks)} tasks with {num_seeds} seeds; run it, or give --ours another name")
     yield f"{len(tasks)} tasks, {num_seeds} seeds, {NUM_WORKERS} workers."
     yield ""
@@ -66,17 +64,6 @@ def write_page(figures: str) -> None:
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
 
 
-def task_rows() -> Iterator[str]:
-    """Yield a table of the tasks."""
-    yield "| task | what is trained | configurations | hyperparameters | best | median |"
-    yield "|---|---|---|---|---|---|"
-    for name, task in TASKS.items():
-        table = read_table(name)
-        names = ", ".join(axis.name for axis in table.grid.axes)
-        median = table.best + table.scale
-        yield f"| `{name}` | {task.about} | {len(table.grid):,} | {names} | {table.best:.4f} | {median:.4f} |"
-
-
 def _overview(comparison: Comparison) -> Iterator[str]:
     """Yield a row for each search, the best over all of the time first."""
     ranks = comparison.ranks()
@@ -89,8 +76,8 @@ def _overview(comparison: Comparison) -> Iterator[str]:
         places = [SHARES.index(share) for share in QUARTERS]
         medians = " / ".join(f"{np.median(regrets[:, :, place]):.3f}" for place in places)
         means = " / ".join(f"{logs[:, :, place].mean():.2f}" for place in places)
-        rank = " / ".join(f"{ranks[name][place]:.1f}" for place in places)
-        yield f"| {_about(name)} | {medians} | {means} | {logs.mean():.2f} | {rank} | {comparison.seconds[name]:.2g} |"
+        rank = " / ".join(f"{ranks[name][place]:.1f}" for place in places) if name in ranks else ""
+        yield f"| {_named(comparison, name)} | {medians} | {means} | {logs.mean():.2f} | {rank} | {comparison.seconds[name]:.2g} |"
 
 
 def _differences(comparison: Comparison, ours: str) -> Iterator[str]:
@@ -101,7 +88,7 @@ def _differences(comparison: Comparison, ours: str) -> Iterator[str]:
     for name in comparison.regrets:
         if name != ours:
             cells = [_cell(comparison.difference(ours, name, share)) for share in (None, 0.5, 1.0)]
-            yield f"| {_about(name)} | {' | '.join(cells)} |"
+            yield f"| {_named(comparison, name)} | {' | '.join(cells)} |"
 
 
 def _by_task(comparison: Comparison, tasks: Sequence[str]) -> Iterator[str]:
@@ -117,6 +104,12 @@ def _by_task(comparison: Comparison, tasks: Sequence[str]) -> Iterator[str]:
 def _versions(records: Sequence[Record], methods: Sequence[str]) -> Iterator[str]:
     found = {f"{library} {version}" for kept in records if kept.method in methods for library, version in kept.versions.items()}
     yield f"Versions: {', '.join(sorted(found))}."
+
+
+def _named(comparison: Comparison, name: str) -> str:
+    """Return what a search is, and with how many seeds it ran where that is not all."""
+    num_seeds = comparison.seeds_of(name)
+    return _about(name) if num_seeds == comparison.num_seeds else f"{_about(name)}, {num_seeds} seeds"
 
 
 def _about(name: str) -> str:

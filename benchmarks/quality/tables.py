@@ -1,4 +1,4 @@
-"""Makes the tables: ``python -m benchmarks.quality.tables [NAME ...]``, a quarter of an hour on one core for all of them."""
+"""Makes the tables: ``python -m benchmarks.quality.tables [NAME ...]``, half an hour on one core for all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make_table(name: str) -> Table:
     task = TASKS[name]
     problem = task.problem()
     configs = list(task.grid.configs())
-    values = task.model.train(problem, configs, NUM_EPOCHS, list(TASKS).index(name))
+    values = task.model.train(problem, configs, NUM_EPOCHS, task.seed)
     costs_s = np.array([task.model.cost_s(problem, config) for config in configs])
     return Table(name, task.grid, values, costs_s, {library: version(library) for library in LIBRARIES})
 

@@ -64,6 +64,16 @@ def test_a_comparison_counts_what_ran_everywhere():
     assert (comparison.seconds["a"], comparison.suggestions["a"]) == (0.2, 10)
 
 
+def test_a_slow_search_is_compared_on_the_seeds_that_it_has():
+    slow = [each for each in all_of("b", 0.01, 5) if each.seed < 3 or each.task == "t"]
+    late = [made("a", task, seed, 1.0) for task in ("t", "u") for seed in (3, 4)]
+    comparison = compare([*all_of("a", 0.1), *late, *slow], ["t", "u"], 5)
+    assert (comparison.seeds_of("a"), comparison.seeds_of("b"), comparison.incomplete) == (5, 3, {})
+    assert comparison.difference("a", "b", 1.0).mean == pytest.approx(1.0)
+    assert comparison.difference("b", "a", 1.0).mean == pytest.approx(-1.0)
+    assert list(comparison.ranks()) == ["a"]
+
+
 def test_differences_are_those_of_logarithms_above_a_floor():
     comparison = compare([*all_of("a", 0.0), *all_of("b", 0.1)], ["t", "u"], 3)
     interval = comparison.difference("a", "b", 1.0)
@@ -94,6 +104,14 @@ def test_the_report_shows_who_is_ahead_and_who_is_left_out():
     assert "**" not in rows["DEHB (`dehb`)"]
     assert "Left out: smac has run 4 of 6 times." in lines
     assert lines[-1] == "Versions: library 1.0."
+
+
+def test_the_report_says_who_has_fewer_seeds():
+    records = [*all_of("ours-random", 0.1, 4), *all_of("smac", 0.01)]
+    lines = list(report(records, ["t", "u"], 4, "ours-random"))
+    rows = [line for line in lines if line.startswith("| SMAC3")]
+    assert [row.split(" | ")[0] for row in rows] == ["| SMAC3, multi-fidelity (`smac`), 3 seeds"] * 2
+    assert "**behind**" in rows[1]
 
 
 def test_a_report_needs_ours():

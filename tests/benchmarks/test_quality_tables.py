@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.quality.grid import Axis, axes, log_axis
+from benchmarks.quality.makeup import foretelling, makeup_rows, task_rows
 from benchmarks.quality.networks import cost_s, train_networks
 from benchmarks.quality.problems import Problem, classification, with_distractors, with_label_noise, with_products
+from benchmarks.quality.report import PAGE
 from benchmarks.quality.table import WORST, Table, read_table, write_table
 from benchmarks.quality.tasks import DEVELOPMENT, NUM_EPOCHS, REPORTING, TASKS
 from tests.benchmarks.quality_tables import GRID, small_table
@@ -86,7 +88,34 @@ def test_searches_see_the_best_value_so_far():
 
 def test_no_task_is_for_tuning_and_for_reporting():
     assert not set(DEVELOPMENT) & set(REPORTING)
-    assert (len(DEVELOPMENT), len(REPORTING)) == (4, 9)
+    assert (len(DEVELOPMENT), len(REPORTING)) == (10, 24)
+    seeds = [task.seed for task in TASKS.values()]
+    assert sorted(seeds) == list(range(34)), "every task is trained with a seed of its own"
+
+
+def test_both_sets_have_tasks_of_every_family():
+    assert {task.model.family for task in DEVELOPMENT.values()} == {task.model.family for task in REPORTING.values()}
+
+
+def test_what_the_tasks_are_made_of_can_be_shown():
+    rows = list(task_rows())
+    assert len({row.count("|") for row in rows}) == 1
+    assert [row.split("`")[1] for row in rows[2:]] == list(TASKS)
+    made_up = list(makeup_rows())
+    shown = {cells[0]: cells[1:] for cells in ([cell.strip() for cell in row.strip("|").split("|")] for row in made_up)}
+    assert shown[""] == ["development", "reporting"]
+    assert shown["tasks"] == ["10", "24"]
+    assert shown["hyperparameters"] == ["3 / 6 / 8", "3 / 6 / 8"]
+    assert "\n".join(made_up) in PAGE.read_text(encoding="utf-8"), "docs/quality.md shows them, too"
+
+
+def test_early_values_foretell_late_ones_by_ranks():
+    values = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
+    table = Table("small", GRID, values[:, ::-1], np.ones(4), {})
+    assert foretelling(table, 1) == pytest.approx(1.0)
+    falling = Table("small", GRID, values, np.ones(4), {})
+    assert foretelling(falling, 1) == pytest.approx(-1.0)
+    assert foretelling(falling, 2) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -1,0 +1,44 @@
+"""Trains gradient-boosted trees that grow leaf by leaf on histograms of the columns; one tree is an epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .model import Model
+from .problems import Problem
+from .scores import boosted_curve, trees_per_stage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_TREE_S, _NODE_S, _BIN_S = 2e-4, 1e-8, 2e-8
+
+
+def train_leaves(problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int) -> NDArray[np.float64]:
+    """Return the validation metric of each configuration (rows) after each epoch (columns); all have the same seed."""
+    return np.array([_curve(problem, config, num_epochs, seed) for config in configs])
+
+
+def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
+    """Return the estimated seconds of an epoch: for each tree 0.2 ms, 10 ns for each example and column of a level, 20 ns for each bin."""
+    inputs = problem.train[0]
+    num_leaves = int(config["max_leaf_nodes"])
+    num_columns = max(1, math.floor(int(inputs.shape[1]) * float(config.get("max_features", 1.0))))
+    num_bins = num_leaves * num_columns * int(config.get("max_bins", 255))
+    num_visits = len(inputs) * num_columns * math.log2(num_leaves)
+    return trees_per_stage(problem) * (_TREE_S + _NODE_S * num_visits + _BIN_S * num_bins)
+
+
+def _curve(problem: Problem, config: Mapping[str, Any], num_epochs: int, seed: int) -> list[float]:
+    from sklearn import ensemble  # noqa: PLC0415  (an extra, and heavy)
+
+    kind = ensemble.HistGradientBoostingClassifier if problem.is_classification else ensemble.HistGradientBoostingRegressor
+    model = kind(max_iter=num_epochs, early_stopping=False, random_state=seed, **config)
+    return boosted_curve(problem, model)
+
+
+MODEL = Model("boosted trees by leaf", train_leaves, cost_s)
