@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-from .arguments import check_count, check_entry
-from .decisions import Number
+from .arguments import check_count, check_entry, plain_number
+from .decisions import Decision, Number
 from .halving import HalvingScheduler, Plan, Report, RungRule
 from .promoter import Promoter
 from .rush import KnownGood
@@ -39,6 +39,11 @@ class AsyncHyperBandScheduler(HalvingScheduler):
     **Type "auto"** is "promotion" if trials can be saved when asked, or the first trial that reaches a level has a checkpoint by
     then, and "stopping" otherwise; `remarks` say so.
 
+    **When later trials are better.** A search that learns soon suggests nothing but good configurations, and which of them is the best,
+    their first results hardly tell: those who learn fastest lead. With `later_grace_period`, only scouts are compared from `grace_period`
+    on, so that the search has something to learn from soon: those that begin before `num_scouts` trials have got there. Those after them
+    are first compared at `later_grace_period`.
+
     **When trials report rarely.** A result is judged at the highest level at or below its ``time_attr``, if the trial has not been judged
     at that level or above. Levels that it jumped over are skipped for good: a later value never gets onto a lower rung, where it would
     raise the bar for younger trials. A value does count at a level that it has passed by less than the step to the next one, so let
@@ -66,6 +71,9 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         cost_attr: Which entry of a result tells what the trial has cost so far, e.g. ``"time_total_s"``; only with ``type="promotion"``.
             Then of each level as many of the best may be promoted as have cost together at most ``1 / reduction_factor`` of what all that
             got there have cost, so that slow trials take no more than their share. A result without it decides nothing before `max_t`.
+        later_grace_period: Trials that are no scouts are compared from the first level on that is no lower than this, between
+            `grace_period` and `max_t`; None to compare all of them from `grace_period` on.
+        num_scouts: How many trials have to have got to `grace_period` before those that begin are no scouts any more.
 
     Attributes:
         levels: Where trials are compared, in units of `time_attr`, ascending; the last one is `max_t`, where they end.
@@ -87,11 +95,11 @@ class AsyncHyperBandScheduler(HalvingScheduler):
     Departures:
         From the paper: with "stopping", as Ray Tune, trials are stopped at a level rather than paused; with "promotion" a short experiment
         promotes its best trial to `max_t` in the end, trials that cannot be promoted are stopped early, and a free slot goes to the
-        highest level of all brackets instead of one drawn bracket. From Ray Tune, which never promotes: no level is lost to rounding, and
-        `max_t` is one; a trial is ranked with its own value, ties included, instead of against an interpolated percentile of earlier
-        ones; late values do not fill lower levels; NaN does not survive; brackets follow HyperBand's sizes and the seed; the value at a
-        trial's end is not recorded once more; what was recorded survives a restore; a missing metric or mode is refused before the
-        first trial.
+        highest level of all brackets instead of one drawn bracket; the first trials may have a grace period of their own. From Ray Tune,
+        which never promotes: no level is lost to rounding, and `max_t` is one; a trial is ranked with its own value, ties included, instead
+        of against an interpolated percentile of earlier ones; late values do not fill lower levels; NaN does not survive; brackets follow
+        HyperBand's sizes and the seed; the value at a trial's end is not recorded once more; what was recorded survives a restore; a
+        missing metric or mode is refused before the first trial.
     """
 
     prefix = "asha"
@@ -109,6 +117,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         type: str = "auto",  # noqa: A002  (the name under which its peers know it)
         num_threshold_candidates: int = 0,
         cost_attr: str | None = None,
+        later_grace_period: Number | None = None,
+        num_scouts: int = 0,
     ) -> None:
         super().__init__(
             time_attr=time_attr,
@@ -121,7 +131,12 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         )
         _check_type(type, cost_attr)
         check_count("num_threshold_candidates", num_threshold_candidates, "so many of the first trials are known to be good")
+        check_count("num_scouts", num_scouts, "so many scouts are waited for")
         self._type = type
+        self._later_level = self.levels[0] if later_grace_period is None else _later_level(self.levels, later_grace_period)
+        self._num_scouts = num_scouts
+        # Whether each scout has reached the first level.
+        self._scouts: dict[str, bool] = {}
         self._num_threshold_candidates = num_threshold_candidates
         self._cost_attr = cost_attr
         self._plan = Plan(self.prefix, self.levels, self._reduction_factor, brackets, stop_last_trials, cost_attr is not None)
@@ -138,14 +153,23 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         make = Stopping if chosen == "stopping" else Promoter
         return make(self._plan, self._direction, self._known_good)
 
+    def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
+        """Draw the trial into its bracket; the first ones are scouts."""
+        if sum(self._scouts.values()) < self._num_scouts:
+            self._scouts.setdefault(trial.trial_id, False)
+        return super().on_trial_add(trial)
+
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
         bracket = self._bracket_of(trial.trial_id)
-        is_at_level = time >= self.levels[bracket]
+        lowest = self.levels[bracket] if trial.trial_id in self._scouts else max(self.levels[bracket], self._later_level)
+        is_at_level = time >= lowest
+        if is_at_level and trial.trial_id in self._scouts:
+            self._scouts[trial.trial_id] = True
         if is_at_level and self._chosen is None:
             self._choose(trial)
         value = self._readings.finite(result, str(self.metric)) if is_at_level else None
         cost = 0.0 if self._cost_attr is None else self._readings.amount(result, self._cost_attr)
-        return Report(trial.trial_id, bracket, time, None if cost is None else value, cost or 0.0)
+        return Report(trial.trial_id, bracket, time, None if cost is None else value, cost or 0.0, lowest=lowest)
 
     def _choose(self, trial: TrialView) -> None:
         can_pause = self.experiment.can_save_on_demand or trial.has_checkpoint
@@ -156,7 +180,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was recorded and decided, as JSON values."""
-        return {**super().state_dict(), "chosen": self._chosen}
+        return {**super().state_dict(), "chosen": self._chosen, "scouts": dict(self._scouts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned.
@@ -166,6 +190,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         """
         if state["settings"] == self._settings():
             self._chosen = state["chosen"]
+            self._scouts = dict(state["scouts"])
             self._current = self._make_rule(self._chosen or "promotion")
         super().load_state_dict(state)
 
@@ -175,6 +200,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             "type": self._type,
             "num_threshold_candidates": self._num_threshold_candidates,
             "cost_attr": self._cost_attr,
+            "later_level": self._later_level,
+            "num_scouts": self._num_scouts,
         }
 
 
@@ -189,6 +216,15 @@ _STOPS = (
     "ASHA stops trials at its levels for good, since they save no checkpoints to go on from; "
     "with checkpoints it pauses them and promotes the best later."
 )
+
+
+def _later_level(levels: Sequence[Number], later_grace_period: Any) -> Number:
+    period = plain_number("later_grace_period", later_grace_period)
+    if not levels[0] <= period <= levels[-1]:
+        raise ValueError(
+            f"later_grace_period must be between grace_period={levels[0]} and max_t={levels[-1]}, got {period}; None takes grace_period"
+        )
+    return next(level for level in levels if level >= period)
 
 
 def _check_type(kind: str, cost_attr: str | None) -> None:

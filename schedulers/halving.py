@@ -48,6 +48,7 @@ class Report:
         value: What it has reached, NaN where that is not a finite number; None where the result does not tell.
         cost: What it has cost so far; 0 where cost does not count.
         values: What it has reached in several metrics, turned so that less is better; None where there is one metric, or one is missing.
+        lowest: The level at which it is compared for the first time; it passes those below without a stop.
     """
 
     trial_id: str
@@ -56,6 +57,7 @@ class Report:
     value: float | None
     cost: float = 0.0
     values: tuple[float, ...] | None = None
+    lowest: Number = 0
 
 
 class RungRule(ABC):

@@ -69,7 +69,11 @@ class Promoter(RungRule):
 
     def _record(self, report: Report, rungs: PromotionRungs) -> bool:
         level = rungs.reached(report.time)
-        if level is None or report.value is None or not rungs.record(report.trial_id, level, report.value, report.cost):
+        if (
+            level is None
+            or report.value is None
+            or not rungs.record(report.trial_id, level, report.value, report.cost, lowest=report.lowest)
+        ):
             return False
         self._known_good.record(report.trial_id, level, report.value, self._direction())
         return True

@@ -183,7 +183,7 @@ class PromotionRungs:
         self._num_live_at[index + 1] -= 1
         self._no_longer_wait(trial_id, index)
 
-    def record(self, trial_id: str, level: Number, value: float, cost: float = 0.0) -> bool:
+    def record(self, trial_id: str, level: Number, value: float, cost: float = 0.0, lowest: Number = 0) -> bool:
         """Record a trial's value at a level, where it then waits unless it is the last, and every level that it jumped over as skipped.
 
         Args:
@@ -191,6 +191,7 @@ class PromotionRungs:
             level: One of `levels`.
             value: What it has reached; NaN where that is not a number.
             cost: What it has cost so far.
+            lowest: The level at which it was to be compared first; it has skipped none below.
 
         Returns:
             False where it has been at this level or a higher one before, and nothing is recorded.
@@ -199,7 +200,7 @@ class PromotionRungs:
         if index <= before:
             return False
         self._no_longer_wait(trial_id, before)
-        for skipped in self._rungs[before + 1 : index]:
+        for skipped in self._rungs[max(before + 1, bisect_left(self.levels, lowest)) : index]:
             skipped.num_skipped += 1
         self._num_live_at[before + 1] -= 1
         self._num_live_at[index + 1] += 1

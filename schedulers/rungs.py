@@ -188,13 +188,14 @@ class Rungs:
         index = bisect_right(self.levels, time) - 1
         return self.levels[index] if index >= 0 else None
 
-    def record(self, trial_id: str, level: Number, value: float) -> Standing | None:
+    def record(self, trial_id: str, level: Number, value: float, lowest: Number = 0) -> Standing | None:
         """Record a trial's value at a level, and every level below that it has not been at as skipped.
 
         Args:
             trial_id: The trial.
             level: One of `levels`.
             value: What it has reached; NaN where that is not a number.
+            lowest: The level at which it was to be compared first; it has skipped none below.
 
         Returns:
             How it stands among all that were recorded there so far; None where it has been at this level or a higher one before, and
@@ -208,7 +209,7 @@ class Rungs:
         if index <= before:
             return None
         self._highest[trial_id] = index
-        for skipped in self._rungs[before + 1 : index]:
+        for skipped in self._rungs[max(before + 1, bisect_left(self.levels, lowest)) : index]:
             skipped.num_skipped += 1
         self._rungs[index].add(value)
         return self._standing(index, value)

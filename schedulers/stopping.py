@@ -71,7 +71,7 @@ class Stopping(RungRule):
         level = rungs.reached(report.time)
         if level is None or report.value is None:
             return None
-        standing = rungs.record(report.trial_id, level, report.value)
+        standing = rungs.record(report.trial_id, level, report.value, lowest=report.lowest)
         if standing is not None:
             self._known_good.record(report.trial_id, level, report.value, self._direction())
         return standing

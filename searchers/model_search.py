@@ -119,7 +119,7 @@ class ModelSearch(Searcher):
         self._sign = -1.0 if self.mode == "max" else 1.0
         self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         num_samples = spec.get("num_samples", -1)
-        self._num_initial = _num_initial(self._given_num_initial, num_samples)
+        self._num_initial = num_first_points(num_samples) if self._given_num_initial is None else self._given_num_initial
         self._encoding = Encoding(config, type(self).__name__)
         self._take_points(self._encoding)
         return True
@@ -268,9 +268,12 @@ class ModelSearch(Searcher):
         return encoding.from_cube(design[[number]])
 
 
-def _num_initial(given: int | None, num_samples: int) -> int:
-    if given is not None:
-        return given
+def num_first_points(num_samples: int) -> int:
+    """Return how many points are spread over the space where nobody says: 10, or a quarter of the samples if that is less.
+
+    Args:
+        num_samples: How many there will be; -1 for an endless number.
+    """
     return NUM_INITIAL if num_samples < 0 else min(NUM_INITIAL, max(num_samples // 4, 1))
 
 

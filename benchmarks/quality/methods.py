@@ -15,8 +15,8 @@ class Ours:
     Attributes:
         about: What it is, in words.
         searcher: Name of a class in `searchers`.
-        scheduler: ``"promotion"`` or ``"stopping"`` for ASHA of that type with ``reduction_factor=3`` from one epoch on, ``"fifo"`` for
-            full trainings.
+        scheduler: ``"default"`` for what a search gets that leaves it to us, ``"promotion"`` or ``"stopping"`` for ASHA of that type with
+            ``reduction_factor=3`` from one epoch on, ``"fifo"`` for full trainings.
         arguments: Of the searcher.
     """
 
@@ -45,7 +45,7 @@ METHODS: Mapping[str, Ours | Peer] = {
     "random": Ours("random search, full trainings", "BasicVariantGenerator", "fifo"),
     "ours-random": Ours("promotion ASHA, random search", "BasicVariantGenerator"),
     "ours-optuna": Ours("promotion ASHA, Optuna's TPE", "OptunaSearch"),
-    "ours-tree": Ours("promotion ASHA, trees over all rungs", "TreeSearch"),
+    "ours-tree": Ours("the default: promotion ASHA with scouts, trees over all rungs", "TreeSearch", "default"),
     "ours-bohb": Ours("promotion ASHA, density estimators", "BOHBSearch"),
     "ours-cqr": Ours("promotion ASHA, conformal quantiles", "CQRSearch"),
     "optuna-tpe": Peer("Optuna TPE, full trainings", "optuna", "tpe"),

@@ -12,6 +12,7 @@ from schedulers import ASHAScheduler, FIFOScheduler
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
 from tuner.core.events import ResultReported
+from tuner.defaults import asha_for
 from tuner.testing.simulation import Entry, simulate
 
 from .grid import Axis
@@ -67,7 +68,8 @@ def run_ours(method: Ours, table: Table, seed: int) -> Trace:
         table: What to search.
         seed: Of the experiment.
     """
-    timed = TimedSearcher(getattr(searchers, method.searcher)(**method.arguments))
+    searcher = getattr(searchers, method.searcher)(**method.arguments)
+    timed = TimedSearcher(searcher)
     simulation = simulate(
         _curves(table),
         param_space={axis.name: _word(axis) for axis in table.grid.axes},
@@ -76,7 +78,7 @@ def run_ours(method: Ours, table: Table, seed: int) -> Trace:
             mode="min",
             num_samples=-1,
             search_alg=timed,
-            scheduler=_scheduler(method.scheduler, table.num_epochs),
+            scheduler=_scheduler(method.scheduler, searcher, table.num_epochs),
             time_budget_s=duration_s(table),
             seed=seed,
         ),
@@ -96,7 +98,9 @@ def _curves(table: Table) -> Callable[[dict[str, Any]], Iterator[dict[str, float
     return curve
 
 
-def _scheduler(name: str, num_epochs: int) -> Scheduler:
+def _scheduler(name: str, searcher: Searcher, num_epochs: int) -> Scheduler:
+    if name == "default":
+        return asha_for(searcher, num_epochs, num_samples=-1, type="promotion", stop_last_trials=True)
     if name == "fifo":
         return FIFOScheduler()
     return ASHAScheduler(max_t=num_epochs, grace_period=1, reduction_factor=3, type=name)

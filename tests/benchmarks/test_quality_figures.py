@@ -121,7 +121,7 @@ def test_a_report_needs_ours():
 
 def test_every_peer_has_an_environment():
     assert {method.environment for method in METHODS.values() if isinstance(method, Peer)} == set(NAMES)
-    assert {method.scheduler for method in METHODS.values() if isinstance(method, Ours)} <= {"promotion", "stopping", "fifo"}
+    assert {method.scheduler for method in METHODS.values() if isinstance(method, Ours)} <= {"default", "promotion", "stopping", "fifo"}
 
 
 def test_figures_go_between_their_marks():

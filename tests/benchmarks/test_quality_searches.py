@@ -180,6 +180,14 @@ def test_our_searches_run_on_a_table(method):
     assert trace.num_suggestions >= len({epoch.row for epoch in trace.epochs})
 
 
+def test_the_default_compares_only_scouts_after_an_epoch():
+    trace = run_ours(METHODS["ours-tree"], small_table(), seed=3)
+    reached = {epoch.row: epoch.epoch for epoch in trace.epochs}
+    assert len(reached) == trace.num_suggestions == len(small_table().grid)
+    assert 1 in list(reached.values())[:10]
+    assert min(list(reached.values())[13:]) == 3
+
+
 def test_a_search_that_cannot_run_does_not_keep_others_from_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TUNER_QUALITY_ENVIRONMENTS", str(tmp_path))
     path = tmp_path / "results.jsonl"

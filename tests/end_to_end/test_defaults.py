@@ -110,6 +110,22 @@ def test_a_full_training_ends_where_scheduler_or_stop_criterion_say(stop, schedu
     assert full_iteration(stop, scheduler) == expected
 
 
+@pytest.mark.parametrize(
+    ("full", "num_samples", "levels", "later", "num_scouts"),
+    [(27, -1, (1, 3, 9, 27), 9, 10), (100, 20, (3, 9, 27, 81, 100), 27, 5), (10, 40, (1, 3, 9, 10), 3, 10), (2, 40, (1, 2), 1, 10)],
+)
+def test_beside_a_model_only_scouts_are_compared_early(full, num_samples, levels, later, num_scouts):
+    scheduler = plan(stop={"training_iteration": full}, num_samples=num_samples).scheduler
+    declared = scheduler.declared_arguments
+    assert scheduler.levels == levels
+    assert (declared["later_grace_period"], declared["num_scouts"]) == (later, num_scouts)
+
+
+def test_beside_random_samples_all_are_compared_early():
+    scheduler = plan(stop={"training_iteration": 27}, scheduler="auto", search_alg=BasicVariantGenerator()).scheduler
+    assert "num_scouts" not in scheduler.declared_arguments
+
+
 def test_without_an_end_there_are_levels_enough():
     assert plan(Saves).scheduler.levels[0] == 1
     assert plan(Saves).scheduler.levels[-1] == NO_END
