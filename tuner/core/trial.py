@@ -336,10 +336,9 @@ class Trial:
         for name, value in flat.items():
             if value.__class__ in _NO_NUMBERS or name in _NOT_SUMMARISED or not isinstance(value, (int, float)):
                 continue
-            summary = self.summary.get(name)
-            if summary is None:
-                summary = self.summary[name] = MetricSummary()
-            summary.add(value)
+            if name not in self.summary:
+                self.summary[name] = MetricSummary()
+            self.summary[name].add(value)
 
     def _count_from_graft(self, iteration: int) -> int:
         """Return how many results count with this one; they go on from where the first attempt since an exploit did, or further back."""
