@@ -38,6 +38,7 @@ class _Clock:
         self._trials: dict[str, _Trial] = {}
         self._due: list[tuple[float, int, str]] = []
         self._num_begun = 0
+        self._is_finished = False
         self._num_free_workers = NUM_WORKERS
         self._now_s = 0.0
 
@@ -50,7 +51,7 @@ class _Clock:
             self._now_s, _, name = heapq.heappop(self._due)
             self._happen(name)
             self._employ()
-        if not self._due:
+        if not (self._due or self._is_finished):
             raise RuntimeError(f"the search lets all workers wait at {self._now_s:.3g} of {end_s:.3g} s, and nothing is left to happen")
         return self._trace
 
@@ -62,10 +63,11 @@ class _Clock:
     def _employ(self) -> None:
         """Give work to the free workers, as long as the search has some."""
         for _ in range(_MAX_FREE):
-            if not self._num_free_workers:
+            if not self._num_free_workers or self._is_finished:
                 return
             order = self._question("ask")
-            if "wait" in order:
+            self._is_finished = "finished" in order
+            if "wait" in order or self._is_finished:
                 return
             self._begin(order)
         raise RuntimeError(f"the search has asked {_MAX_FREE} times for values that it knows")

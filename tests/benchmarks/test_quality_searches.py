@@ -13,7 +13,7 @@ from benchmarks.quality.conversation import Conversation, PeerFailed
 from benchmarks.quality.methods import METHODS, Ours, method_of
 from benchmarks.quality.ours import run_ours
 from benchmarks.quality.peers import dialogue
-from benchmarks.quality.peers.dialogue import CONTINUE, PAUSE, STOP, Order
+from benchmarks.quality.peers.dialogue import CONTINUE, PAUSE, STOP, Finished, Order
 from benchmarks.quality.running import run_all
 from benchmarks.quality.trace import NUM_WORKERS, duration_s
 from tests.benchmarks.quality_tables import GRID, small_table
@@ -60,6 +60,21 @@ def run_out(search):
     """Run a script to its end, which is before the end of the time."""
     with pytest.raises(RuntimeError, match="lets all workers wait"):
         run(search)
+
+
+class Ending(Scripted):
+    """One that says when its script is over."""
+
+    def ask(self):
+        if not self.orders:
+            raise Finished
+        return super().ask()
+
+
+def test_a_search_that_has_tried_all_there_is_is_over_with_its_last_trial():
+    search = Ending([Order("a", CONFIGS[8], 2), Order("b", CONFIGS[4], 1)])
+    assert [(epoch.row, epoch.epoch) for epoch in run(search).epochs] == [(8, 1), (4, 1), (8, 2)]
+    assert search.heard[-1][:3] == ("complete", "a", 2)
 
 
 def test_trials_run_side_by_side_and_are_over_where_their_orders_lead():

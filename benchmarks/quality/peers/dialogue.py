@@ -50,11 +50,19 @@ class Order:
     until: int
 
 
+class Finished(Exception):
+    """Raised by `Search.ask` where a search has nothing left to ask for, e.g. since it has tried all there is."""
+
+
 class Search(Protocol):
     """What each peer is made to look like. All values are to be minimised."""
 
     def ask(self) -> Order | None:
-        """Return what a free worker is to do; None to let it wait until something has happened."""
+        """Return what a free worker is to do; None to let it wait until something has happened.
+
+        Raises:
+            Finished: If nothing will be asked for any more.
+        """
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
         """Take in a value; return ``"continue"``, ``"stop"`` or ``"pause"``. `cost_s` is what the trial has cost so far."""
@@ -82,7 +90,10 @@ def serve(make: Callable[[Setting], Search], libraries: tuple[str, ...]) -> None
 
 def _answer(search: Search, question: Mapping[str, Any]) -> dict[str, Any]:
     if question["do"] == "ask":
-        order = search.ask()
+        try:
+            order = search.ask()
+        except Finished:
+            return {"finished": True}
         return {"wait": True} if order is None else {"trial": order.trial, "config": order.config, "until": order.until}
     facts = question["trial"], question["epoch"], question["value"], question["cost_s"]
     if question["do"] == "report":

@@ -6,9 +6,10 @@ import tempfile
 from pathlib import Path
 
 from smac import MultiFidelityFacade, Scenario
+from smac.main.exceptions import ConfigurationSpaceExhaustedException
 from smac.runhistory.dataclasses import TrialInfo, TrialValue
 
-from .dialogue import CONTINUE, Order, Setting, serve
+from .dialogue import CONTINUE, Finished, Order, Setting, serve
 from .spaces import configuration_space, plain
 
 NUM_TRIALS = 500
@@ -35,8 +36,11 @@ class SmacFacade:
         self._running: dict[str, TrialInfo] = {}
 
     def ask(self) -> Order:
-        """Return what the facade wants to be evaluated."""
-        info = self._facade.ask()
+        """Return what the facade wants to be evaluated; it ends where it has tried all there is."""
+        try:
+            info = self._facade.ask()
+        except ConfigurationSpaceExhaustedException as error:
+            raise Finished from error
         config = plain(info.config, self._setting.space)
         name = self._names.setdefault(repr(config), str(len(self._names)))
         while name in self._running:  # asked for twice at once; one of them has to start from nothing
