@@ -19,7 +19,7 @@ from tuner.core.result import flatten
 from tuner.core.trial import Trial
 
 from .batching import BatchWriter, Pace
-from .event_file import EventEncoder, extent, is_session_end, records
+from .event_file import EventEncoder, is_session_end, records, shown
 from .trial_file import Begin, Entry, Row, Segment, TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
@@ -109,8 +109,12 @@ class _EventFile(TrialFile):
         files = _event_files(self.directory)
         if len(files) != 1:
             return not files and trial.num_rows == 0
-        num_records, step = extent(files[0].read_bytes())
-        return num_records >= trial.num_rows + _NUM_FIRST_RECORDS and step == (_step(trial.last_result) if trial.iteration else None)
+        data = files[0].read_bytes()
+        found = records(data)
+        if sum(map(len, found)) != len(data) or len(found) < trial.num_rows + _NUM_FIRST_RECORDS:
+            return False
+        points = shown(found)
+        return len(points) == trial.num_rows and (not points or points[-1][0] == _step(trial.last_result))
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if segment.begin and segment.begin.is_first:
@@ -140,11 +144,24 @@ class _EventFile(TrialFile):
             yield self._encoder.restart(begin.at, 0)
             yield self._logger.session_start(begin)
             return
-        if begin.num_earlier:
-            return  # a restart would hide what was reported before the trial went on from another one's checkpoint
         resumed = begin.resumed_step if self._counts_timesteps else begin.resumed_iteration
-        if resumed is not None and (self._last_step is None or self._last_step > resumed):
+        if resumed is None or (self._last_step is not None and self._last_step <= resumed):
+            return
+        if begin.num_earlier:
+            yield from self._told_again(begin, resumed)
+        else:
             yield self._encoder.restart(begin.at, resumed + 1 if resumed else 0)
+
+    def _told_again(self, begin: Begin, resumed: int) -> Iterator[bytes]:
+        """Yield what makes TensorBoard forget what is going to be reported again.
+
+        A restart alone would hide what the trial reported before it went on from another one's checkpoint, too: that stands behind it again.
+        """
+        points = shown(records(self._path.read_bytes())) if self._path else []
+        kept = [record for number, (step, record) in enumerate(points) if number < begin.num_earlier or step <= resumed]
+        if len(kept) < len(points):
+            yield self._encoder.restart(begin.at, 0)
+            yield from kept
 
     def _encode(self, row: Row) -> bytes:
         self._counts_timesteps = _counts_timesteps(row.result)
@@ -159,7 +176,7 @@ class _EventFile(TrialFile):
         """Return the file that an earlier driver has left, mended so that more can be appended."""
         files = sorted(_event_files(self.directory))
         data = files[-1].read_bytes() if files else b""
-        found = list(records(data))
+        found = records(data)
         path = files.pop() if found else None
         for useless in files:
             useless.unlink()

@@ -217,8 +217,8 @@ class TrialFileLogger(LoggerCallback):
         """
         for entry in self.story(trial, results):
             self._add(trial, entry)
-        if trial.is_finished:
-            self._files.pop(trial, None)
+        if trial.status is Status.TERMINATED and trial.ending is not Ending.INTERRUPTED:
+            self._files.pop(trial, None)  # the others may go on, behind what is not written yet
 
     def is_complete(self, trial: Trial) -> bool:
         """Return whether the trial's file holds its results, as far as their number and the last of them tell."""

@@ -57,8 +57,8 @@ def _compare(trial: Trial, what: str, rows: Sequence[Mapping[str, Any]], told: S
 
 
 def _compare_parameters(trial: Trial, path: Path) -> None:
-    if not trial.attempt:
-        return
+    if trial.attempt == (trial.grafts[-1].attempt if trial.grafts else 0):
+        return  # it was never started with this configuration
     try:
         known = json.loads(path.read_bytes())
     except (OSError, ValueError) as reason:
