@@ -78,7 +78,7 @@ class TBXLoggerCallback(TrialFileLogger):
         Another file would not be read by a TensorBoard that is open meanwhile, or be read after the old one.
         """
         begin, *others = super().story(trial, results)
-        yield replace(begin, is_first=False, resumed_iteration=0, resumed_step=0, num_earlier=0) if isinstance(begin, Begin) else begin
+        yield replace(begin, is_first=False, resumed_iteration=-1, resumed_step=-1, num_earlier=0) if isinstance(begin, Begin) else begin
         yield from others
 
     def open_file(self, directory: Path) -> TrialFile:
@@ -121,13 +121,15 @@ class _EventFile(TrialFile):
             self._discard()
         elif self._path is None:
             self._path = self._adopt()
-        path = self._path
-        parts: list[bytes] = []
-        if segment.begin:
-            parts += self._begin(segment.begin, is_new=path is None)
-            path = path or self.directory / _file_name()
+        path, parts = self._path, list[bytes]()
         if path is None:
-            return  # the trial ends without ever having started
+            if segment.begin is None:
+                return  # the trial ends without ever having started
+            path = self.directory / _file_name()
+            parts += self._head(segment.begin)
+        elif self.begun and (segment.rows or self.begun.resumed_iteration < 0):
+            parts += self._superseded(self.begun)
+        has_begun_anew = bool(parts)
         parts += [self._encode(row) for row in pace(segment.rows)]
         if segment.end:
             parts.append(self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed))
@@ -136,27 +138,27 @@ class _EventFile(TrialFile):
         self._path = path
         if segment.rows:
             self._last_step = _step(segment.rows[-1].result)
+        elif has_begun_anew:
+            self._last_step = -1  # there is nothing to be hidden
 
-    def _begin(self, begin: Begin, *, is_new: bool) -> Iterator[bytes]:
-        if is_new:
-            yield self._encoder.version(begin.at)
-            # TensorBoard's server takes the first of them for the start and forgets nothing.
-            yield self._encoder.restart(begin.at, 0)
-            yield self._logger.session_start(begin)
-            return
+    def _head(self, begin: Begin) -> Iterator[bytes]:
+        yield self._encoder.version(begin.at)
+        # TensorBoard's server takes the first of them for the start and forgets nothing.
+        yield self._encoder.restart(begin.at, 0)
+        yield self._logger.session_start(begin)
+
+    def _superseded(self, begin: Begin) -> Iterator[bytes]:
+        """Yield what makes TensorBoard forget what is going to be reported again."""
         resumed = begin.resumed_step if self._counts_timesteps else begin.resumed_iteration
         if resumed is None or (self._last_step is not None and self._last_step <= resumed):
             return
         if begin.num_earlier:
             yield from self._told_again(begin, resumed)
         else:
-            yield self._encoder.restart(begin.at, resumed + 1 if resumed else 0)
+            yield self._encoder.restart(begin.at, resumed + 1 if resumed > 0 else 0)
 
     def _told_again(self, begin: Begin, resumed: int) -> Iterator[bytes]:
-        """Yield what makes TensorBoard forget what is going to be reported again.
-
-        A restart alone would hide what the trial reported before it went on from another one's checkpoint, too: that stands behind it again.
-        """
+        """Yield a restart, and behind it again what it hides and should not: what was reported before another trial's checkpoint was taken."""
         points = shown(records(self._path.read_bytes())) if self._path else []
         kept = [record for number, (step, record) in enumerate(points) if number < begin.num_earlier or step <= resumed]
         if len(kept) < len(points):

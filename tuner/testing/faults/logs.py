@@ -226,4 +226,3 @@ class Logs:
         with mock.patch.object(trial_file, "os", self._knife), mock.patch.object(trial_file, "write_bytes", replace_bytes):
             yield
         self._seen["log file refused by a full disk"] += self._knife.num_refusals > before
-
