@@ -238,12 +238,9 @@ SEARCHERS = _of(
 LOGGERS = _of(
     "tuner/loggers/csv_logger.py",
     ("            self._cut_back(0 if", "            (0 if", "I19"),
-    ("        if self._num_earlier == num_earlier and self._last_iteration is not None and", "        if self._last_iteration is not None and", "I19"),
-    ("    if not data.endswith(_LINE_END.encode()):\n        return -1, math.nan\n", "", "I19"),
 ) + _of(
     "tuner/loggers/json_logger.py",
     ("number < num_earlier or _iteration(row) <= iteration]", "_iteration(row) <= iteration]", "I19"),
-    ("        if data.count(b\"\\n\") != trial.num_rows or not data", "        if not data", "I19"),
 ) + _of(
     "tuner/loggers/tensorboard_logger.py",
     ("            yield from kept\n", "            pass\n", "I19"),
