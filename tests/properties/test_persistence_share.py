@@ -124,10 +124,10 @@ def live_through(costs, turns):
     with contextlib.ExitStack() as patched:
         for module in (snapshots, journaling, journal_module):
             patched.enter_context(mock.patch.object(module, "time", watch))
-        patched.enter_context(mock.patch.object(snapshots, "identity", lambda plan: {}))
+        patched.enter_context(mock.patch.object(snapshots, "identity", return_value={}))
         patched.enter_context(mock.patch.object(snapshots, "_MAX_ENCODED_AT_ONCE", 5))
         patched.enter_context(mock.patch.multiple(snapshots, _MIN_RECORDS=10, _MANY_RECORDS=200))
-        patched.enter_context(mock.patch.object(snapshots, "write_text", lambda directory, text, sequence: None))
+        patched.enter_context(mock.patch.object(snapshots, "write_text"))
         accountant = Accountant(watch.perf_counter)
         journal = patched.enter_context(Journal("experiment", has_syncer=False, disk=disk))
         cleaner = patched.enter_context(CheckpointCleaner(journal, lambda path: None))

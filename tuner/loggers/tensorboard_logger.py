@@ -158,7 +158,7 @@ class _EventFile(TrialFile):
             yield self._encoder.restart(begin.at, resumed + 1 if resumed > 0 else 0)
 
     def _told_again(self, begin: Begin, resumed: int) -> Iterator[bytes]:
-        """Yield a restart, and behind it again what it hides and should not: what was reported before another trial's checkpoint was taken."""
+        """Yield a restart, and behind it again what it hides and should not: what was reported before the last exploit."""
         points = shown(records(self._path.read_bytes())) if self._path else []
         kept = [record for number, (step, record) in enumerate(points) if number < begin.num_earlier or step <= resumed]
         if len(kept) < len(points):

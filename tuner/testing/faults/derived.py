@@ -11,28 +11,14 @@ from typing import Any, Final
 
 import google_crc32c
 
-from tuner.analysis.rows import History, MemoryRows, histories_of
+from tuner.analysis.rows import MemoryRows
 from tuner.core.trial import Trial
 
 from .invariants import Violation, require
-from .ledger import GHOST, Transcript
 
 _STEP: Final = "training_iteration"
-_VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
 _EVENT_STEP, _EVENT_SUMMARY, _EVENT_SESSION = 2, 5, 7
 _SESSION_START: Final = 1
-
-
-def table_of(trials: Sequence[Trial], left: Transcript) -> MemoryRows:
-    """Return the table: the results in the journal that count."""
-    histories = histories_of(trials)
-    reported: dict[str, list[dict[str, Any]]] = {trial.trial_id: [] for trial in trials}
-    branches: dict[str, list[int]] = {trial.trial_id: [] for trial in trials}
-    for record in left.records:
-        if record["k"] == "result" and GHOST not in record["m"]:
-            reported[record["id"]].append(record["m"])
-            branches[record["id"]].append(histories.get(record["id"], History()).branch_of(record["a"]))
-    return MemoryRows(reported, branches)
 
 
 def log_files_are_the_table(directory: Path, trials: Sequence[Trial], table: MemoryRows, *, has_tensorboard: bool) -> None:
@@ -40,11 +26,17 @@ def log_files_are_the_table(directory: Path, trials: Sequence[Trial], table: Mem
     for trial in trials:
         rows, home = table.of(trial.trial_id), directory / trial.trial_id
         _compare(trial, "progress.csv", rows, [{name: _number(row.get(name)) for name in row} for row in _csv_rows(home / "progress.csv")])
-        _compare(trial, "result.json", rows, _json_rows(home / "result.json"))
+        given = [row | {"config": _config_at(trial, number)} for number, row in enumerate(rows)]
+        _compare(trial, "result.json", given, _json_rows(home / "result.json"))
         _compare_parameters(trial, home / "params.json")
         if has_tensorboard:
             curve = [{_STEP: row[_STEP], "loss": _rounded(row["loss"])} for row in rows]
             _compare(trial, "TensorBoard's file", curve, _curve(home))
+
+
+def _config_at(trial: Trial, number: int) -> Mapping[str, Any]:
+    """Return the configuration with which a row was reported."""
+    return next((graft.config for graft in trial.grafts if number < graft.num_rows), trial.config)
 
 
 def _compare(trial: Trial, what: str, rows: Sequence[Mapping[str, Any]], told: Sequence[Mapping[str, Any]]) -> None:

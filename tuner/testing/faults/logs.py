@@ -34,7 +34,7 @@ _PATIENCE_TICKS: Final = 20
 """So long an entry waits at most: a fifth of the time before, as the engine's threads keep a tenth of theirs."""
 _MAX_BATCHES: Final = (1, 3, 2_000)
 _WRITE_RATES: Final = (0.05, 0.3, 1.0)
-_REFUSAL_RATES: Final = (0.0, 0.0, 0.0, 0.1, 0.4)
+_REFUSAL_RATES: Final = (0.0, 0.0, 0.1, 0.4)
 _MOST_CALLS: Final = 12
 """At one of so many calls a death strikes whoever was writing."""
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of one's own is made in it)

@@ -25,8 +25,8 @@ MODE: Final = "min"
 
 _DRIVER_ONLY: Final = frozenset({Occasion.STEP, Occasion.RENAME, Occasion.SYNC, Occasion.WRITE})
 
-_LOGS_EVERY: Final = 8
-"""Log files cost more than all the rest together: at every so many experiments they are written."""
+_LOGS_EVERY: Final = 7
+"""In each of so many experiments log files are written, which costs half as much again."""
 _HANGS: Final = frozenset({Fault.WORKER_HANGS, Fault.START_HANGS, Fault.SAVE_HANGS})
 """Not where nothing ends a trial that hangs."""
 _POWER_CUTS: Final = frozenset({Fault.POWER_CUT, Fault.POWER_CUT_IN_SYNC})

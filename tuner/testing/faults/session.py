@@ -32,7 +32,7 @@ from tuner.storage.configs import ConfigCodec
 from tuner.storage.journal import START, Journal, recover
 from tuner.storage.objects import ObjectStore
 
-from . import derived, invariants
+from . import invariants
 from .bystanders import Bystander, Deleting, WatchedLog
 from .hand import Hand
 from .logs import RECENT_S, Logs
@@ -178,7 +178,7 @@ class Session:
         observers.begin_experiment(mode=MODE, space=_SPACE)
         if self._world.session > 1:
             trials = self.experiment.trials
-            logs.mend(trials, derived.table_of(trials, self._world.read_journal()), past.recent)
+            logs.mend(trials, invariants.table_of(trials, self._world.read_journal()), past.recent)
 
     def _perhaps_take_snapshot(self, log: JournalLog, elapsed_s: float) -> None:
         world = self._world

@@ -146,7 +146,7 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     invariants.rows_are_whole(experiment, left)
     if world.logs:
         world.seen["log files compared with the table"] += 1
-        table = derived.table_of(experiment.trials, left)
+        table = invariants.table_of(experiment.trials, left)
         derived.log_files_are_the_table(world.directory, experiment.trials, table, has_tensorboard=world.logs.has_tensorboard)
     invariants.scheduler_facts_are_kept(world, session.scheduler)
     invariants.nothing_superseded_is_left(world, experiment)

@@ -109,16 +109,17 @@ class World:
         self.checkpoints.delete_doomed()
         if self.logs:
             self.logs.rest(self.now)
-        live = self.experiment.roster.live.values() if self.experiment else ()
-        self._suffer_mischief({name for trial in live for name in (trial.trial_id, trial.source_id)})
+        self._suffer_mischief()
 
-    def _suffer_mischief(self, spared: set[str]) -> None:
+    def _suffer_mischief(self) -> None:
         match self.fate.strike(Occasion.REST):
             case None:
                 pass
             case Fault.CLOCK_JUMP:
                 self.wall_offset_s += self.chance.choice((-86400.0, -3600.0, 3600.0, 86400.0))
             case fault:
+                live = self.experiment.roster.live.values() if self.experiment else ()
+                spared = {name for trial in live for name in (trial.trial_id, trial.source_id)}
                 self.checkpoints.harm(spared, delete=fault is Fault.CHECKPOINT_DELETED)
 
     def _sync(self, journal: Journal) -> None:
@@ -154,8 +155,9 @@ class World:
         if not self.fate.is_dead:  # who ends in good order deletes what it may
             self.checkpoints.delete_doomed()
         self.checkpoints.doomed = []
+        self.experiment = None
         for _ in range(_MISCHIEFS_BETWEEN):
-            self._suffer_mischief(set())
+            self._suffer_mischief()
         left = self.read_journal()
         self.lost = self.active - round(left.records[-1]["t"] / TICK_S) if left.records else self.active
         self.now += self.chance.randint(0, 1000)
