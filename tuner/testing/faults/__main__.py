@@ -22,7 +22,7 @@ from .scenario import Scenario, scenario
 from .shrinking import OPTIONS
 from .story import play
 
-_LARGE = 3_000
+_LARGE = 6_000
 """In so many experiments everything has to occur that can."""
 
 

@@ -31,7 +31,7 @@ from .fate import DriverDied
 RECENT_S: Final = 0.5
 """Trials of which something has happened shortly before a death have their files written anew, as in `tuner.replay`."""
 _PATIENCE_TICKS: Final = 20
-"""So long an entry waits at most: a fifth of the time before, as the engine's threads keep a tenth of theirs."""
+"""So long an entry waits at most, well within what counts as recent."""
 _MAX_BATCHES: Final = (1, 3, 2_000)
 _WRITE_RATES: Final = (0.05, 0.3, 1.0)
 _REFUSAL_RATES: Final = (0.0, 0.0, 0.1, 0.4)
@@ -87,6 +87,7 @@ class _Knife:
         return os.write(descriptor, data)
 
 
+@final
 class _KnifeDisk:
     """A disk on which files are replaced, as long as the knife lets them.
 
