@@ -117,4 +117,4 @@ def test_an_unsound_scheduler_is_found_with_a_small_example(factory):
     with pytest.raises(Violation) as caught:
         simulate_with_faults(factory, num_experiments=100)
     [note] = caught.value.__notes__
-    assert re.search(r"num_trials=[12],", note)
+    assert re.search(r"num_trials=[123],", note)
