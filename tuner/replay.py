@@ -43,6 +43,7 @@ def replay(
     *,
     after: int = 0,
     elapsed_s: float = 0.0,
+    recent_s: float = _RECENT_S,
     disk: Disk = LOCAL_DISK,
 ) -> Replayed:
     """Fold the journal into an experiment, and let scheduler, stopper and searcher live through it again.
@@ -57,6 +58,7 @@ def replay(
         configs: How configurations were written down; None where they are JSON values.
         after: The last record not to be read.
         elapsed_s: The experiment's running time at that record.
+        recent_s: How long ago something may have happened to a trial for it to count as recent, in seconds.
         disk: Where the journal lies.
 
     Raises:
@@ -87,7 +89,7 @@ def replay(
             untold = []
     _tell(proposer, untold)
     _say_what_has_changed(experiment, proposer)
-    recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - _RECENT_S]
+    recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - recent_s]
     return Replayed(elapsed_s, recent)
 
 

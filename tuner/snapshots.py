@@ -129,7 +129,8 @@ class Snapshots:
         self._last_sequence = self._journal.last_sequence
         self._words: dict[str, tuple[_Holdings, str]] = {}
         self._writing: threading.Thread | None = None
-        self._loop_s = self._thread_s = 0.0
+        self._loop_s = self._thread_s = self._unpaid_thread_s = 0.0
+        self._put_down_s = time.perf_counter()
         self._num_bytes = 0
         self._is_off = not state.can_be_put_down
         if self._is_off:
@@ -139,11 +140,11 @@ class Snapshots:
     def at_rest(self, elapsed_s: float) -> None:
         """Take a snapshot if one is due; called when all that was folded has been written and told, and nothing yet been done about it."""
         num_records = self._journal.last_sequence - self._last_sequence
-        if self._is_off or num_records < self._min_records:
+        if self._is_off or num_records < self._min_records or self._is_writing():
             return
+        self._charge_thread()
         now_s = time.perf_counter()
-        is_due = self._clock.is_due(now_s) or (num_records >= _MANY_RECORDS and self._clock.is_affordable(now_s))
-        if is_due and not self._is_writing():
+        if self._clock.is_due(now_s) or (num_records >= _MANY_RECORDS and self._clock.is_affordable(now_s)):
             self._take(elapsed_s, is_last=False)
 
     def close(self, elapsed_s: float) -> None:
@@ -157,6 +158,11 @@ class Snapshots:
 
     def _is_writing(self) -> bool:
         return self._writing is not None and self._writing.is_alive()
+
+    def _charge_thread(self) -> None:
+        """Have what the thread has computed for the last snapshot paid off as well, before the next."""
+        unpaid_s, self._unpaid_thread_s = self._unpaid_thread_s, 0.0
+        self._clock.worked(self._put_down_s, self._put_down_s + unpaid_s)
 
     def _take(self, elapsed_s: float, *, is_last: bool) -> None:
         started_s = time.perf_counter()
@@ -175,6 +181,7 @@ class Snapshots:
             ended_s = time.perf_counter()
             self._accountant.take_pause(ended_s - started_s)
             self._clock.saved(started_s, ended_s)
+            self._put_down_s = ended_s
         self._accountant.num_snapshots += 1
         self._num_bytes += len(text)
         self._writing = threading.Thread(target=self._write, args=(text, sequence), name="tuner-snapshot", daemon=True)
@@ -232,7 +239,8 @@ class Snapshots:
             write_text(self._directory, text, sequence)
         except StorageError as error:
             _log.warning("no snapshot could be written, which makes a restore slower and nothing else: %s", error)
-        self._thread_s += time.thread_time()
+        self._unpaid_thread_s = time.thread_time()
+        self._thread_s += self._unpaid_thread_s
 
     def _costs(self) -> Costs:
         return Costs(self._loop_s, self._thread_s, self._num_bytes, 2 * self._accountant.num_snapshots)

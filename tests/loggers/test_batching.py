@@ -50,9 +50,8 @@ def test_nothing_is_written_by_add_below_the_capacity_and_everything_at_it():
     writer.close()
 
 
-def test_at_the_capacity_a_caller_writes_a_part_only_so_that_it_is_not_kept_long(monkeypatch):
-    monkeypatch.setattr("tuner.loggers.batching._BATCH", 4)
-    writer, sink = BatchWriter(period_s=1e6, capacity=10), Memory()
+def test_at_the_capacity_a_caller_writes_a_part_only_so_that_it_is_not_kept_long():
+    writer, sink = BatchWriter(period_s=1e6, capacity=10, max_batch=4), Memory()
     for number in range(10):
         writer.add(sink, number)
     assert sink.batches == [[0, 1, 2, 3]]
@@ -110,3 +109,15 @@ def test_a_defect_goes_to_the_sink_that_has_it_and_the_others_are_written():
     writer.close()
     assert [str(error) for error in broken.errors] == ["broken"]
     assert sound.batches == [[2]]
+
+
+def test_without_a_thread_whoever_made_it_writes():
+    writer, sink = BatchWriter(max_batch=2, has_thread=False), Memory()
+    for number in range(3):
+        writer.add(sink, number)
+    assert (sink.batches, writer.num_waiting) == ([], 3)
+    assert writer.write_batch()
+    assert not writer.write_batch()
+    assert sink.batches == [[0, 1], [2]]
+    writer.close()
+    assert writer.thread_cpu_s == 0.0

@@ -123,8 +123,11 @@ def test_a_retry_from_the_beginning_leaves_nothing_of_the_first_attempt(logger, 
     logger.log_trial_result(1, trial, report(trial, 1, attempt=1))
     trial.attempt = 2
     logger.log_trial_start(trial)
+    logger.writer.flush()
+    assert [row["attempt"] for row in rows_of(trial)] == [1]  # as in the table, until it is reported again
+    logger.log_trial_result(1, trial, report(trial, 1, attempt=2))
     logger.on_experiment_end(trials=[])
-    assert not (Path(trial.local_path) / "result.json").exists()
+    assert [row["attempt"] for row in rows_of(trial)] == [2]
 
 
 def test_a_resumed_trial_keeps_all_rows_up_to_its_pause_without_reading_them(logger, make_trial, report, monkeypatch):

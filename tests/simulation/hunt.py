@@ -27,12 +27,14 @@ class Catch(NamedTuple):
 
     Attributes:
         seconds: How long the search took, imports included.
+        cpu_s: How much processor time it took, without the imports.
         num_experiments: How many experiments.
         invariant: Which invariant found it, empty if none did.
         what: What it said.
     """
 
     seconds: float
+    cpu_s: float
     num_experiments: int
     invariant: str
     what: str
@@ -50,31 +52,32 @@ def is_plantable(mutant: Mutant) -> bool:
     return (ROOT / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1
 
 
-def hunt(mutant: Mutant, where: Path, limit_s: float = LIMIT_S) -> Catch:
+def hunt(mutant: Mutant, where: Path, limit_s: float = LIMIT_S, first_seed: int = 0) -> Catch:
     """Plant a mutant in a copy of the packages, look for it, and take it out again."""
     original = (ROOT / mutant.file).read_text(encoding="utf-8")
     (where / mutant.file).write_text(original.replace(mutant.old, mutant.new), encoding="utf-8")
     try:
-        return _search(where, limit_s)
+        return _search(where, limit_s, first_seed)
     finally:
         (where / mutant.file).write_text(original, encoding="utf-8")
 
 
-def _search(where: Path, limit_s: float) -> Catch:
+def _search(where: Path, limit_s: float, first_seed: int) -> Catch:
     environment = os.environ | {"PYTHONPATH": str(where), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "tuner.testing.faults", "--json", "--no-shrink", "--first-seed", "0", "--minutes", str(limit_s / 60)]
+    command = [sys.executable, "-m", "tuner.testing.faults", "--json", "--no-shrink"]
+    command += ["--first-seed", str(first_seed), "--minutes", str(limit_s / 60)]
     began = time.monotonic()
     try:
         done = subprocess.run(  # noqa: S603  (our own interpreter and files)
             command, cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=2 * limit_s + 20.0
         )
     except subprocess.TimeoutExpired:
-        return Catch(time.monotonic() - began, 0, "", "it hangs")
+        return Catch(time.monotonic() - began, 0.0, 0, "", "it hangs")
     seconds = time.monotonic() - began
     if not done.stdout:
-        return Catch(seconds, 0, "import", done.stderr.strip().splitlines()[-1])
+        return Catch(seconds, 0.0, 0, "import", done.stderr.strip().splitlines()[-1])
     found = json.loads(done.stdout)
-    return Catch(seconds, found["num_experiments"], found["invariant"] or "", found["what"])
+    return Catch(seconds, found["cpu_s"], found["num_experiments"], found["invariant"] or "", found["what"])
 
 
 def main() -> int:
@@ -82,23 +85,26 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("word", nargs="?", default="")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for each")
+    parser.add_argument("--first-seed", type=int, default=0, help="where the search for each begins")
     options = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if options.word in mutant.file]
-    num_found = 0
+    catches: list[Catch] = []
     with tempfile.TemporaryDirectory() as scratch:
         where = copy_packages(Path(scratch))
         for mutant in chosen:
-            catch = hunt(mutant, where, options.limit) if is_plantable(mutant) else Catch(0.0, 0, "", "its line is not there any more")
-            num_found += bool(catch.invariant)
-            print(_row(mutant, catch), flush=True)
-    print(f"{num_found} of {len(chosen)} found")
+            missing = Catch(0.0, 0.0, 0, "", "its line is not there any more")
+            catches.append(hunt(mutant, where, options.limit, options.first_seed) if is_plantable(mutant) else missing)
+            print(_row(mutant, catches[-1]), flush=True)
+    num_found = sum(bool(catch.invariant) for catch in catches)
+    sum_s, worst_s = sum(catch.cpu_s for catch in catches), max(catch.cpu_s for catch in catches)
+    print(f"{num_found} of {len(chosen)} found in {sum_s:.1f} CPU seconds, the last of them after {worst_s:.1f}")
     return 0 if num_found == len(chosen) else 1
 
 
 def _row(mutant: Mutant, catch: Catch) -> str:
     old = " ".join(mutant.old.split())[:70]
     verdict = catch.invariant or "ESCAPED"
-    return f"{verdict:8} {catch.seconds:6.1f} s {catch.num_experiments:6}  {mutant.file}: {old} | {catch.what[:90]}"
+    return f"{verdict:8} {catch.cpu_s:6.2f} s {catch.num_experiments:6}  {mutant.file}: {old} | {catch.what[:90]}"
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ _PERIOD_S = 1.0
 _WAKE_AT = 5_000
 _CAPACITY = 20_000
 _BATCH = 2_000
-"""How many entries are written under one hold of the lock, and at most by a caller of `add`: some 30 ms of work."""
+"""How many entries are written under one hold of the lock, and at most by a caller of `add`, unless told otherwise: some 30 ms of work."""
 _ENTRIES_PER_BREATH = 256
 _BREATH_S = 0.00005
 
@@ -60,18 +60,30 @@ class BatchWriter:
         period_s: Longest time, in seconds, that an entry waits.
         wake_at: Number of waiting entries that wakes the thread early.
         capacity: Number of waiting entries from which each `add` writes some of them itself.
+        max_batch: How many entries are written under one hold of the lock.
+        has_thread: Whether a thread writes; without it the caller calls `write_batch` in time.
 
     Attributes:
         thread_cpu_s: CPU seconds of the thread.
         latest: What those who share this writer made of something, beside that thing, so that they make it once.
     """
 
-    def __init__(self, period_s: float = _PERIOD_S, wake_at: int = _WAKE_AT, capacity: int = _CAPACITY) -> None:
+    def __init__(
+        self,
+        period_s: float = _PERIOD_S,
+        wake_at: int = _WAKE_AT,
+        capacity: int = _CAPACITY,
+        *,
+        max_batch: int = _BATCH,
+        has_thread: bool = True,
+    ) -> None:
         self.latest: tuple[Any, Any] = (None, None)
         self.thread_cpu_s = 0.0
         self._period_s = period_s
         self._wake_at = wake_at
         self._capacity = capacity
+        self._max_batch = max_batch
+        self._has_thread = has_thread
         self._waiting: deque[tuple[Sink, Any]] = deque()
         self._turn = threading.Lock()
         self._wake = threading.Event()
@@ -88,16 +100,29 @@ class BatchWriter:
     def add(self, sink: Sink, entry: Any) -> None:
         """Take an entry for a sink; it is written soon, after those that came before it."""
         self._waiting.append((sink, entry))
-        if self._thread is None:
+        if self._thread is None and self._has_thread:
             self._start()
         if len(self._waiting) >= self._capacity:
-            self._write_batch(iter)
+            self.write_batch()
         elif len(self._waiting) == self._wake_at:
             self._wake.set()
 
+    def write_batch(self, pace: Pace[Any] = iter) -> bool:
+        """Write the oldest entries and return whether there are more.
+
+        Args:
+            pace: How sinks walk through them.
+        """
+        with self._turn:
+            for sink, entries in self._take().items():
+                self._write_to(sink, entries, pace)
+            if not self._behind:
+                self._is_warned = False
+        return bool(self._waiting)
+
     def flush(self) -> None:
         """Write everything that waits, in the calling thread."""
-        while self._write_batch(iter):
+        while self.write_batch():
             pass
 
     def close(self) -> None:
@@ -131,21 +156,12 @@ class BatchWriter:
             self.thread_cpu_s = before_s + time.thread_time()
             if self._is_closing:
                 return  # whoever closes writes the rest, without rests
-            while self._write_batch(_breathing):
+            while self.write_batch(_breathing):
                 time.sleep(_BREATH_S)  # otherwise a caller that waits for the lock would seldom get it
-
-    def _write_batch(self, pace: Pace[Any]) -> bool:
-        """Write the oldest entries and return whether there are more."""
-        with self._turn:
-            for sink, entries in self._take().items():
-                self._write_to(sink, entries, pace)
-            if not self._behind:
-                self._is_warned = False
-        return bool(self._waiting)
 
     def _take(self) -> dict[Sink, list[Any]]:
         batches: dict[Sink, list[Any]] = {sink: [] for sink in self._behind}
-        for _ in range(min(len(self._waiting), _BATCH)):
+        for _ in range(min(len(self._waiting), self._max_batch)):
             sink, entry = self._waiting.popleft()
             batches.setdefault(sink, []).append(entry)
         return batches

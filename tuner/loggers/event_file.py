@@ -12,7 +12,7 @@ import math
 import struct
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, final
 
@@ -23,10 +23,11 @@ _PLUGIN = "hparams"
 _EXPERIMENT_TAG = "_hparams_/experiment"
 _START_TAG = "_hparams_/session_start_info"
 _END_TAG = "_hparams_/session_end_info"
+_PLUGIN_MARK = b"_hparams_/"
 _HEADER = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _PAYLOAD = _HEADER.size + _CHECKSUM.size
-_TIME_TAG, _STEP_TAG, _SESSION_TAG = 0x09, 0x10, 0x3A
+_TIME_TAG, _STEP_TAG, _SUMMARY_TAG, _SESSION_TAG = 0x09, 0x10, 0x2A, 0x3A
 _TIME_SIZE = 9
 _UNKNOWN_TAG = 0x7A
 
@@ -129,48 +130,68 @@ class EventEncoder:
         return b"".join((self._header(len(payload)), payload, _CHECKSUM.pack(self._checksum(payload))))
 
     def _checksum(self, data: bytes) -> int:
-        # Rotated and shifted, as TensorFlow's record format wants it, so that the sum of a sum is no sum.
-        crc: int = self._crc32c(data)
-        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        return _masked(self._crc32c(data))
 
     def _new_header(self, size: int) -> bytes:
         header = _HEADER.pack(size)
         return header + _CHECKSUM.pack(self._checksum(header))
 
 
-def records(data: bytes) -> Iterator[bytes]:
-    """Yield each whole record of an event file, frame included, up to one that a crash has torn."""
+def records(data: bytes) -> list[bytes]:
+    """Return the whole records of an event file, frames included, up to one that a crash or a power cut has torn."""
     frame = _HEADER.size + 2 * _CHECKSUM.size
+    found = []
     at = 0
-    while at + frame <= len(data):
+    while at + frame < len(data):
         size = frame + _HEADER.unpack_from(data, at)[0]
-        if at + size > len(data):
-            return
-        yield data[at : at + size]
-        at += size
-
-
-def extent(data: bytes) -> tuple[int, int | None]:
-    """Return the number of records of an event file, and the step of the last that holds values; -1 records where it is torn."""
-    found = list(records(data))
-    if sum(map(len, found)) != len(data):
-        return -1, None
-    return len(found), next((step for record in reversed(found) if (step := _step_of(record)) is not None), None)
-
-
-def _step_of(record: bytes) -> int | None:
-    """Return the step of a record that holds values, read off the encoded message: time, step, then what it is about."""
-    at = _PAYLOAD + _TIME_SIZE if record[_PAYLOAD] == _TIME_TAG else _PAYLOAD
-    if record[at] != _STEP_TAG:
-        return None
-    step, shift = 0, 0
-    while True:
-        at += 1
-        step |= (record[at] & 0x7F) << shift
-        shift += 7
-        if record[at] < 0x80:  # noqa: PLR2004  (the last byte of a number lacks the uppermost bit)
+        if size == frame or at + size > len(data):  # zeros look like records of nothing
             break
-    return None if record[at + 1] == _SESSION_TAG and at + 1 < len(record) - _CHECKSUM.size else step
+        found.append(data[at : at + size])
+        at += size
+    while found and not _verifies(found[-1]):
+        found.pop()
+    return found
+
+
+def shown(found: Iterable[bytes]) -> list[tuple[int, bytes]]:
+    """Return those of an event file's records that TensorBoard shows as points of curves, each with its step.
+
+    A restart makes it forget what stands before it and is of the same step or a later one.
+    """
+    points: list[tuple[int, bytes]] = []
+    for record in found:
+        step, tag = _head(record)
+        if tag == _SESSION_TAG:
+            points = [point for point in points if point[0] < step]
+        elif (tag == _SUMMARY_TAG and _PLUGIN_MARK not in record) or (tag is None and step):
+            points.append((step, record))
+    return points
+
+
+def _verifies(record: bytes) -> bool:
+    checksum: int = _masked(importlib.import_module("google_crc32c").value(record[_PAYLOAD : -_CHECKSUM.size]))
+    return record.endswith(_CHECKSUM.pack(checksum))
+
+
+def _masked(crc: int) -> int:
+    # Rotated and shifted, as TensorFlow's record format wants it, so that the sum of a sum is no sum.
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _head(record: bytes) -> tuple[int, int | None]:
+    """Return a record's step and the tag behind it, None for none, read off the encoded message: time, step, then what it is about."""
+    payload = record[_PAYLOAD : -_CHECKSUM.size]
+    at = _TIME_SIZE if payload[0] == _TIME_TAG else 0
+    step = shift = 0
+    if payload[at : at + 1] == bytes((_STEP_TAG,)):
+        is_last = False
+        while not is_last:
+            at += 1
+            step |= (payload[at] & 0x7F) << shift
+            shift += 7
+            is_last = payload[at] < 0x80  # noqa: PLR2004  (the last byte of a number lacks the uppermost bit)
+        at += 1
+    return step, payload[at] if at < len(payload) else None
 
 
 def is_session_end(record: bytes) -> bool:

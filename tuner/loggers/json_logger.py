@@ -58,6 +58,8 @@ class _JsonFile(TrialFile):
         return str(self._path)
 
     def is_complete(self, trial: Trial) -> bool:
+        if trial.attempt and not _is_whole(self.directory / PARAMS):
+            return False
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -71,6 +73,7 @@ class _JsonFile(TrialFile):
         if begin := segment.begin:
             self.replace(self.directory / PARAMS, encode_json(begin.config, is_pretty=True).encode() + b"\n")
             self._tail = f',"config":{encode_json(begin.config)}}}\n'
+        if (begin := self.begun) and (segment.rows or begin.is_first):
             self._cut_back(0 if begin.is_first else begin.num_earlier, -1 if begin.is_first else begin.resumed_iteration)
         lines = [encode_json(row.result)[:-1] + self._tail for row in pace(segment.rows)]
         if lines:
@@ -88,6 +91,14 @@ class _JsonFile(TrialFile):
             kept = [line for number, (line, row) in rows if number < num_earlier or _iteration(row) <= iteration]
             self.replace(self._path, b"".join(kept))
         self._num_earlier, self._last_iteration = num_earlier, iteration
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether a power cut has left something in a file that holds one object, which is written at one stroke and never synced."""
+    try:
+        return path.read_bytes().endswith(b"}\n")
+    except FileNotFoundError:
+        return False
 
 
 def read_rows(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:

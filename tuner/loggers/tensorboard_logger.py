@@ -19,7 +19,7 @@ from tuner.core.result import flatten
 from tuner.core.trial import Trial
 
 from .batching import BatchWriter, Pace
-from .event_file import EventEncoder, extent, is_session_end, records
+from .event_file import EventEncoder, is_session_end, records, shown
 from .trial_file import Begin, Entry, Row, Segment, TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
@@ -78,7 +78,7 @@ class TBXLoggerCallback(TrialFileLogger):
         Another file would not be read by a TensorBoard that is open meanwhile, or be read after the old one.
         """
         begin, *others = super().story(trial, results)
-        yield replace(begin, is_first=False, resumed_iteration=0, resumed_step=0, num_earlier=0) if isinstance(begin, Begin) else begin
+        yield replace(begin, is_first=False, resumed_iteration=-1, resumed_step=-1, num_earlier=0) if isinstance(begin, Begin) else begin
         yield from others
 
     def open_file(self, directory: Path) -> TrialFile:
@@ -109,21 +109,27 @@ class _EventFile(TrialFile):
         files = _event_files(self.directory)
         if len(files) != 1:
             return not files and trial.num_rows == 0
-        num_records, step = extent(files[0].read_bytes())
-        return num_records >= trial.num_rows + _NUM_FIRST_RECORDS and step == (_step(trial.last_result) if trial.iteration else None)
+        data = files[0].read_bytes()
+        found = records(data)
+        if sum(map(len, found)) != len(data) or len(found) < trial.num_rows + _NUM_FIRST_RECORDS:
+            return False
+        points = shown(found)
+        return len(points) == trial.num_rows and (not points or points[-1][0] == _step(trial.last_result))
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if segment.begin and segment.begin.is_first:
             self._discard()
         elif self._path is None:
             self._path = self._adopt()
-        path = self._path
-        parts: list[bytes] = []
-        if segment.begin:
-            parts += self._begin(segment.begin, is_new=path is None)
-            path = path or self.directory / _file_name()
+        path, parts = self._path, list[bytes]()
         if path is None:
-            return  # the trial ends without ever having started
+            if segment.begin is None:
+                return  # the trial ends without ever having started
+            path = self.directory / _file_name()
+            parts += self._head(segment.begin)
+        elif self.begun and (segment.rows or self.begun.resumed_iteration < 0):
+            parts += self._superseded(self.begun)
+        has_begun_anew = bool(parts)
         parts += [self._encode(row) for row in pace(segment.rows)]
         if segment.end:
             parts.append(self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed))
@@ -132,19 +138,32 @@ class _EventFile(TrialFile):
         self._path = path
         if segment.rows:
             self._last_step = _step(segment.rows[-1].result)
+        elif has_begun_anew:
+            self._last_step = -1  # there is nothing to be hidden
 
-    def _begin(self, begin: Begin, *, is_new: bool) -> Iterator[bytes]:
-        if is_new:
-            yield self._encoder.version(begin.at)
-            # TensorBoard's server takes the first of them for the start and forgets nothing.
-            yield self._encoder.restart(begin.at, 0)
-            yield self._logger.session_start(begin)
+    def _head(self, begin: Begin) -> Iterator[bytes]:
+        yield self._encoder.version(begin.at)
+        # TensorBoard's server takes the first of them for the start and forgets nothing.
+        yield self._encoder.restart(begin.at, 0)
+        yield self._logger.session_start(begin)
+
+    def _superseded(self, begin: Begin) -> Iterator[bytes]:
+        """Yield what makes TensorBoard forget what is going to be reported again."""
+        resumed = begin.resumed_step if self._counts_timesteps else begin.resumed_iteration
+        if resumed is None or (self._last_step is not None and self._last_step <= resumed):
             return
         if begin.num_earlier:
-            return  # a restart would hide what was reported before the trial went on from another one's checkpoint
-        resumed = begin.resumed_step if self._counts_timesteps else begin.resumed_iteration
-        if resumed is not None and (self._last_step is None or self._last_step > resumed):
-            yield self._encoder.restart(begin.at, resumed + 1 if resumed else 0)
+            yield from self._told_again(begin, resumed)
+        else:
+            yield self._encoder.restart(begin.at, resumed + 1 if resumed > 0 else 0)
+
+    def _told_again(self, begin: Begin, resumed: int) -> Iterator[bytes]:
+        """Yield a restart, and behind it again what it hides and should not: what was reported before the last exploit."""
+        points = shown(records(self._path.read_bytes())) if self._path else []
+        kept = [record for number, (step, record) in enumerate(points) if number < begin.num_earlier or step <= resumed]
+        if len(kept) < len(points):
+            yield self._encoder.restart(begin.at, 0)
+            yield from kept
 
     def _encode(self, row: Row) -> bytes:
         self._counts_timesteps = _counts_timesteps(row.result)
@@ -159,7 +178,7 @@ class _EventFile(TrialFile):
         """Return the file that an earlier driver has left, mended so that more can be appended."""
         files = sorted(_event_files(self.directory))
         data = files[-1].read_bytes() if files else b""
-        found = list(records(data))
+        found = records(data)
         path = files.pop() if found else None
         for useless in files:
             useless.unlink()

@@ -34,7 +34,7 @@ class Begin:
     Attributes:
         config: Its hyperparameters.
         is_first: Whether whatever of this trial is on disk does not count.
-        resumed_iteration: Rows after this training iteration are going to be reported again.
+        resumed_iteration: Rows after this training iteration are going to be reported again; -1 if nothing counts of what was told.
         resumed_step: The same in ``timesteps_total``, None where the trial does not count them.
         num_earlier: How many rows stay whatever their iteration, since the trial reported them before it went on from another one's
             checkpoint.
@@ -106,10 +106,15 @@ class TrialFile(Sink):
     Args:
         directory: The trial's directory.
         owner: The logger, which hears of defects.
+
+    Attributes:
+        directory: The trial's directory.
+        begun: The latest attempt, until its first row is written: only that supersedes what was reported before.
     """
 
     def __init__(self, directory: Path, owner: TrialFileLogger) -> None:
         self.directory = directory
+        self.begun: Begin | None = None
         self._owner = owner
         self._backlog: list[Segment] = []
 
@@ -122,7 +127,11 @@ class TrialFile(Sink):
         if not has_room:
             _log.warning("%s misses results that could not be written; the journal holds all of them", self)
         while self._backlog:
-            self.write_segment(self._backlog[0], pace)
+            segment = self._backlog[0]
+            self.begun = segment.begin or self.begun
+            self.write_segment(segment, pace)
+            if segment.rows:
+                self.begun = None
             del self._backlog[0]
 
     def fail(self, error: Exception) -> None:
@@ -217,8 +226,8 @@ class TrialFileLogger(LoggerCallback):
         """
         for entry in self.story(trial, results):
             self._add(trial, entry)
-        if trial.is_finished:
-            self._files.pop(trial, None)
+        if trial.status is Status.TERMINATED and trial.ending is not Ending.INTERRUPTED:
+            self._files.pop(trial, None)  # the others may go on, behind what is not written yet
 
     def is_complete(self, trial: Trial) -> bool:
         """Return whether the trial's file holds its results, as far as their number and the last of them tell."""

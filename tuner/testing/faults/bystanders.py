@@ -17,7 +17,7 @@ from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import Journal
 
 from . import invariants, liaisons
-from .world import EXPERIMENT, World
+from .world import World
 
 
 @final
@@ -69,7 +69,7 @@ class Deleting:
         """Have a checkpoint deleted as soon as that is safe."""
         self._world.step()
         invariants.written_before_acted(self._world, checkpoint)
-        path = EXPERIMENT / trial_id / checkpoint.directory
+        path = self._world.directory / trial_id / checkpoint.directory
         self._dispensable_by[path] = self._journal.last_sequence
         self.cleaner.delete(path)
 

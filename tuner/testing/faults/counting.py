@@ -83,5 +83,10 @@ RECOVERIES: Final = (
     "interrupted and resumed",
     "disk refused, driver gave up",
     "plug-in raised, driver gave up",
+    "log files compared with the table",
+    "log files looked at by the next driver",
+    "log file torn by a death",
+    "log file cut by a power cut",
+    "log file refused by a full disk",
 )
 """What restarts have to go through."""

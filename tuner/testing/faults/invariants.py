@@ -2,10 +2,12 @@
 
 Where they are asked: I3, I4, I5, I8, I10, I12, I13, I15 and I20 at the moment at which they could be broken; I3, I11, I12, I13 and I16
 in full at every few turns; I1, I6, I7 and I14 after each death and restart; I2, I6, I7, I9, I14, I16, I17 and I20 at the end.
+I19 is in `derived`, and asked at the end of those experiments that write log files.
 
-What this simulation does *not* see: I18, the share of time that persistence takes, since virtual time does not pass while the engine
-computes; I19, the log files, which loggers write to a real disk; snapshots, of which I7 has to hold as well: `portrait` is where to
-compare one; the lock, which the system's kernel keeps.
+What this simulation does *not* see: I18, the share of time that persistence takes, since its experiments last seconds, of which the pace of
+snapshots knows nothing; ``tests/properties/test_persistence_share.py`` holds the real snapshots, their clock and the accountant to it in
+virtual time. Nor snapshots as such, of which I7 has to hold as well: `portrait` is where to compare one; nor the lock, which the system's
+kernel keeps.
 """
 
 from __future__ import annotations
@@ -76,17 +78,22 @@ def rows_are_whole(experiment: Experiment, left: Transcript) -> None:
 
     Where it went on from another trial's checkpoint, they go on from that one's iteration.
     """
-    histories = histories_of(experiment.trials)
-    reported: dict[str, list[dict[str, Any]]] = {trial.trial_id: [] for trial in experiment.trials}
-    branches: dict[str, list[int]] = {trial.trial_id: [] for trial in experiment.trials}
+    rows = table_of(experiment.trials, left)
+    for trial in experiment.trials:
+        iterations = [row["training_iteration"] for row in rows.of(trial.trial_id)]
+        require("I2", iterations == _iterations_of(trial), "rows of %s are %s, and should be %s", trial, iterations, _iterations_of(trial))
+
+
+def table_of(trials: Sequence[Trial], left: Transcript) -> MemoryRows:
+    """Return the table: the results in the journal that count."""
+    histories = histories_of(trials)
+    reported: dict[str, list[dict[str, Any]]] = {trial.trial_id: [] for trial in trials}
+    branches: dict[str, list[int]] = {trial.trial_id: [] for trial in trials}
     for record in left.records:
         if record["k"] == "result" and GHOST not in record["m"]:
             reported[record["id"]].append(record["m"])
             branches[record["id"]].append(histories.get(record["id"], History()).branch_of(record["a"]))
-    rows = MemoryRows(reported, branches)
-    for trial in experiment.trials:
-        iterations = [row["training_iteration"] for row in rows.of(trial.trial_id)]
-        require("I2", iterations == _iterations_of(trial), "rows of %s are %s, and should be %s", trial, iterations, _iterations_of(trial))
+    return MemoryRows(reported, branches)
 
 
 def _iterations_of(trial: Trial) -> list[int]:

@@ -25,6 +25,8 @@ MODE: Final = "min"
 
 _DRIVER_ONLY: Final = frozenset({Occasion.STEP, Occasion.RENAME, Occasion.SYNC, Occasion.WRITE})
 
+_LOGS_EVERY: Final = 7
+"""In each of so many experiments log files are written, which costs half as much again."""
 _HANGS: Final = frozenset({Fault.WORKER_HANGS, Fault.START_HANGS, Fault.SAVE_HANGS})
 """Not where nothing ends a trial that hangs."""
 _POWER_CUTS: Final = frozenset({Fault.POWER_CUT, Fault.POWER_CUT_IN_SYNC})
@@ -55,6 +57,7 @@ class Scenario:
         segment_bytes: Size from which on the journal begins another segment.
         num_strikes: How many misfortunes there may be in all.
         mean_gaps: After how many occasions of each kind something goes wrong on average.
+        has_logs: Whether log files are written, on a real disk.
         wishes_every: After how many turns the user takes a trial in hand on average; 0 for never.
         without: Faults that are switched off.
     """
@@ -78,6 +81,7 @@ class Scenario:
     segment_bytes: int
     num_strikes: int
     mean_gaps: Mapping[Occasion, int]
+    has_logs: bool = False
     wishes_every: int = 0
     without: frozenset[Fault] = frozenset()
 
@@ -174,14 +178,15 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
     is_calm_worker = chance.random() < 0.12  # noqa: PLR2004  (so that the outcome can be compared with an undisturbed one)
     has_timeout = chance.random() < 0.8  # noqa: PLR2004
     durability = chance.choice(("group", "group", "strict", "process"))
+    num_trials, num_iterations = _size(chance)
     gaps = _mean_gaps(chance, _DRIVER_ONLY if is_calm_worker else frozenset(Occasion))
     return Scenario(
         seed=seed,
         make_scheduler=make_scheduler,
         scheduler=name if isinstance(name, str) else "given",
         is_limited=chance.random() < 0.2,  # noqa: PLR2004
-        num_trials=chance.choice((2, 2, 2, 2, 3, 3, 4, 8)),
-        num_iterations=chance.choice((6, 6, 6, 6, 7, 8, 10, 20)),
+        num_trials=num_trials,
+        num_iterations=num_iterations,
         num_slots=1 if is_calm_worker else chance.choice((1, 2, 2, 3, 4)),
         durability=durability,
         checkpoint_every=chance.choice((0, 1, 1, 2, 3, 5)),
@@ -195,9 +200,20 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         segment_bytes=chance.choice((1 << 30, 1 << 30, 2_000)),
         num_strikes=chance.choice((1, 1, 2, 3, 10)),
         mean_gaps=gaps,
+        has_logs=seed % _LOGS_EVERY == _LOGS_EVERY // 2,
         wishes_every=0 if is_calm_worker else chance.choice((0, 0, 0, 0, 30, 8)),
         without=(frozenset() if has_timeout else _HANGS) | (_POWER_CUTS if durability == "process" else frozenset()),
     )
+
+
+def _size(chance: Random) -> tuple[int, int]:
+    """Draw how many trials there are, and how often each reports: mostly few, since most defects show in a small experiment."""
+    rank = chance.random()
+    if rank < 0.8:  # noqa: PLR2004
+        return chance.choice((2, 2, 2, 3)), chance.choice((3, 4, 5, 6))
+    if rank < 0.95:  # noqa: PLR2004
+        return chance.choice((2, 3, 4)), chance.choice((6, 8, 10))
+    return chance.choice((2, 8)), chance.choice((6, 20))
 
 
 def _mean_gaps(chance: Random, occasions: frozenset[Occasion]) -> dict[Occasion, int]:

@@ -35,10 +35,11 @@ from tuner.storage.objects import ObjectStore
 from . import invariants
 from .bystanders import Bystander, Deleting, WatchedLog
 from .hand import Hand
+from .logs import RECENT_S, Logs
 from .plugins import FragileCallback, FragileScheduler, FragileSearcher
 from .scenario import METRIC, MODE
 from .workers import Workers
-from .world import EXPERIMENT, World
+from .world import World
 
 _SPACE = {"x": uniform(0.1, 1.0)}
 _REQUEST = {"cpu": 1.0}
@@ -71,7 +72,7 @@ class Session:
         searcher.inner.set_search_properties(METRIC, MODE, _SPACE, seed=scenario.seed, num_samples=scenario.num_trials)
         self.experiment = Experiment(scenario.settings(), self.scheduler, NoopStopper())
         proposer = Proposer(searcher, _SPACE, lambda _: _REQUEST)
-        self._state = State(self.experiment, proposer, ConfigCodec(_SPACE, ObjectStore(EXPERIMENT)))
+        self._state = State(self.experiment, proposer, ConfigCodec(_SPACE, ObjectStore(world.directory)))
 
     @property
     def is_over(self) -> bool:
@@ -90,27 +91,35 @@ class Session:
         tail, past = (START, self._replayed()) if world.session == 1 else self._taken_up()
         self._check_restored()
         journal = Journal(
-            EXPERIMENT, tail, sync=scenario.durability, segment_bytes=scenario.segment_bytes, has_syncer=False, disk=world.disk
+            world.directory, tail, sync=scenario.durability, segment_bytes=scenario.segment_bytes, has_syncer=False, disk=world.disk
         )
         deleting = Deleting(world, journal)
         with journal, CheckpointCleaner(journal, deleting.discard) as cleaner:
             world.experiment, world.journal = self.experiment, journal
             deleting.cleaner = cleaner
-            self._drive(journal, deleting, past.elapsed_s)
+            self._drive(journal, deleting, past)
         self._has_ended = True
 
     def _taken_up(self) -> tuple[Any, Replayed]:
         world = self._world
-        newest = snapshot.load_newest(EXPERIMENT, world.disk)
+        newest = snapshot.load_newest(world.directory, world.disk)
         # Without syncs a snapshot may outlive records that it contains.
-        tail = recover(EXPERIMENT, newest.last_sequence if newest and world.scenario.durability != "process" else 0, disk=world.disk)
+        tail = recover(world.directory, newest.last_sequence if newest and world.scenario.durability != "process" else 0, disk=world.disk)
         if newest is None:
             return tail, self._replayed()
         world.seen["restored from a snapshot"] += 1
-        return tail, self._replayed(newest.last_sequence, take_up(newest, self._state, EXPERIMENT))
+        return tail, self._replayed(newest.last_sequence, take_up(newest, self._state, world.directory))
 
     def _replayed(self, after: int = 0, elapsed_s: float = 0.0) -> Replayed:
-        return replay(EXPERIMENT, self.experiment, self._state.proposer, after=after, elapsed_s=elapsed_s, disk=self._world.disk)
+        return replay(
+            self._world.directory,
+            self.experiment,
+            self._state.proposer,
+            after=after,
+            elapsed_s=elapsed_s,
+            recent_s=RECENT_S,
+            disk=self._world.disk,
+        )
 
     def _check_restored(self) -> None:
         """Hold the rebuilt state to what was known before."""
@@ -126,22 +135,24 @@ class Session:
             self._world.seen["state compared with its fold"] += 1
             invariants.fold_gives_the_state(self._before, invariants.portrait(self.experiment, self.scheduler))
 
-    def _drive(self, journal: Journal, deleting: Deleting, elapsed_s: float) -> None:
+    def _drive(self, journal: Journal, deleting: Deleting, past: Replayed) -> None:
         world = self._world
         workers = Workers(world)
         insistence = Insistence(_RETRY_S, clock=workers.clock, sleep=world.sleep)
         log = JournalLog(journal, deleting.cleaner, configs=self._state.configs, insistence=insistence)
-        callbacks = CallbackList([Bystander(world), FragileCallback(world.fate, world.step)])
+        loggers = world.logs.begin_session() if world.logs else ()
+        callbacks = CallbackList([Bystander(world), FragileCallback(world.fate, world.step), *loggers])
+        observers = Observers(self._state.proposer, callbacks, self.experiment.trials, world.directory, METRIC)
         driver = Driver(
             self.experiment,
             workers,
             WatchedLog(log, world, self._check_restarted),
             self._state.proposer,
-            Observers(self._state.proposer, callbacks, self.experiment.trials, EXPERIMENT, METRIC),
+            observers,
             deleting,
             find_damage=world.checkpoints.find_damage,
             at_rest=lambda at_s: self._perhaps_take_snapshot(log, at_s),
-            elapsed_s=elapsed_s,
+            elapsed_s=past.elapsed_s,
             tick_s=None,
             helm=Helm(self.experiment, self._state.proposer, [Hand(world, self.experiment)]),
         )
@@ -153,10 +164,21 @@ class Session:
         world.request_stop = request_stop
         first: list[Event] = [ResumeConfig().event(world.scenario.settings())] if world.session > 1 else []
         try:
+            if world.logs:
+                self._begin_logs(world.logs, observers, past)
             driver.run(first)
             log.close(driver.elapsed_s)
         finally:
             workers.perish()
+            if world.logs and not world.fate.is_dead:
+                world.step()
+                world.logs.close()
+
+    def _begin_logs(self, logs: Logs, observers: Observers, past: Replayed) -> None:
+        observers.begin_experiment(mode=MODE, space=_SPACE)
+        if self._world.session > 1:
+            trials = self.experiment.trials
+            logs.mend(trials, invariants.table_of(trials, self._world.read_journal()), past.recent)
 
     def _perhaps_take_snapshot(self, log: JournalLog, elapsed_s: float) -> None:
         world = self._world
@@ -167,7 +189,7 @@ class Session:
             trials = [strict_json.loads(self._state.words_for(trial)) for trial in self.experiment.trials]
             state = {**self._state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
             log.journal.sync()
-            snapshot.write(EXPERIMENT, state, log.journal.last_sequence, sync=world.scenario.durability != "process", disk=world.disk)
+            snapshot.write(world.directory, state, log.journal.last_sequence, sync=world.scenario.durability != "process", disk=world.disk)
             world.seen["snapshot taken"] += 1
 
 

@@ -15,13 +15,13 @@ from tuner.config import ResumeConfig
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage.layout import STAGING_PREFIX
 
-from . import invariants, liaisons
+from . import derived, invariants, liaisons
 from .fate import DriverDied, PluginBroke
 from .invariants import Violation
 from .ledger import Transcript
 from .scenario import Scenario
 from .session import Session, is_interrupted
-from .world import JOURNAL, World
+from .world import World
 
 _MAX_SESSIONS: Final = 60
 _LATE_S: Final = 1e9
@@ -81,9 +81,13 @@ def play(scenario: Scenario, check_every: int = 8) -> Story:
 
 
 def _play(scenario: Scenario, check_every: int) -> Story:
-    world = World(scenario, check_every)
+    with contextlib.closing(World(scenario, check_every)) as world:
+        return _lived_through(world)
+
+
+def _lived_through(world: World) -> Story:
     before: dict[str, Any] | None = None
-    num_visits = 1 + (scenario.seed % 8 == 0)  # a finished experiment is opened once more now and then
+    num_visits = 1 + (world.scenario.seed % 8 == 0)  # a finished experiment is opened once more now and then
     while num_visits:
         invariants.require("I9", world.session < _MAX_SESSIONS, "no driver gets to the end")
         world.begin_session()
@@ -140,6 +144,10 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     invariants.transitions_are_legal(experiment)
     invariants.all_samples_are_used(world, experiment)
     invariants.rows_are_whole(experiment, left)
+    if world.logs:
+        world.seen["log files compared with the table"] += 1
+        table = invariants.table_of(experiment.trials, left)
+        derived.log_files_are_the_table(world.directory, experiment.trials, table, has_tensorboard=world.logs.has_tensorboard)
     invariants.scheduler_facts_are_kept(world, session.scheduler)
     invariants.nothing_superseded_is_left(world, experiment)
     liaisons.leases_have_readers(experiment)
@@ -151,7 +159,7 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     world.seen.update({f"fault: {fault}": num for fault, num in world.fate.struck.items()})
     world.seen.update(world.disk.seen)
     digest = hashlib.sha256()
-    for name, data in sorted(world.disk.contents(JOURNAL).items()):
+    for name, data in sorted(world.journal_files().items()):
         if not name.startswith(STAGING_PREFIX):  # such names are drawn from the system's chance
             digest.update(name.encode() + b"\0" + data)
     return Story(world.session, world.num_turns, len(left.records), digest.hexdigest(), outcome, world.seen)

@@ -24,6 +24,8 @@ _CRASH = Failure("ValueError", "injected")
 _SLOW_TICKS = 200
 _PACES = (1, 2, 2, 3, 4, 12)
 """Ticks that an iteration takes."""
+_LAST_TICKS = (0, 3, 12)
+"""Ticks from the answer to the last report to the end of the training."""
 
 
 class _Worker:
@@ -225,7 +227,7 @@ class Workers:
     def _train(self, worker: _Worker) -> None:
         world = self._world
         if worker.iteration >= world.scenario.num_iterations:
-            self._later(0, worker, self._complete)
+            self._later(world.chance.choice(_LAST_TICKS), worker, self._complete)
             return
         ticks = worker.ticks + (world.chance.random() < 0.2)  # noqa: PLR2004
         match world.fate.strike(Occasion.REPORT):

@@ -16,10 +16,10 @@ from .checkpoints import VirtualCheckpoints
 from .disk import VirtualDisk
 from .fate import DriverDied, Fate, Fault, Occasion
 from .ledger import Ledger, Transcript
+from .logs import Logs
 from .scenario import Scenario
 
-EXPERIMENT: Final = Path("/virtual/experiment")
-JOURNAL: Final = journal_directory(EXPERIMENT)
+_NOWHERE: Final = Path("/virtual/experiment")
 TICK_S: Final = 0.005
 """Time passes in such steps, so that things happen at the same moment now and then."""
 _SYNC_TICKS: Final = 10
@@ -44,6 +44,8 @@ class World:
         fate: What goes wrong.
         disk: Where the journal lies.
         checkpoints: Where the checkpoints lie.
+        logs: The log files, None where nobody writes any.
+        directory: The experiment's; only log files lie there on a real disk.
         ledger: The bystander's book.
         seen: What has occurred, for the counters.
         now: Ticks since the beginning.
@@ -70,6 +72,8 @@ class World:
         self.disk = VirtualDisk(self.fate, self.chance, self.step, self.ledger.take_written)
         self.checkpoints = VirtualCheckpoints(self.chance)
         self.seen: Counter[str] = Counter()
+        self.logs = Logs(scenario.chance("logs"), self.seen) if scenario.has_logs else None
+        self.directory = self.logs.directory if self.logs else _NOWHERE
         self.now = 0
         self.wall_offset_s = 0.0
         self.session = self.session_began = 0
@@ -103,16 +107,19 @@ class World:
         if self.journal and self.scenario.durability == "group" and self.now - self._synced_at >= _SYNC_TICKS:
             self._sync(self.journal)
         self.checkpoints.delete_doomed()
-        live = self.experiment.roster.live.values() if self.experiment else ()
-        self._suffer_mischief({name for trial in live for name in (trial.trial_id, trial.source_id)})
+        if self.logs:
+            self.logs.rest(self.now)
+        self._suffer_mischief()
 
-    def _suffer_mischief(self, spared: set[str]) -> None:
+    def _suffer_mischief(self) -> None:
         match self.fate.strike(Occasion.REST):
             case None:
                 pass
             case Fault.CLOCK_JUMP:
                 self.wall_offset_s += self.chance.choice((-86400.0, -3600.0, 3600.0, 86400.0))
             case fault:
+                live = self.experiment.roster.live.values() if self.experiment else ()
+                spared = {name for trial in live for name in (trial.trial_id, trial.source_id)}
                 self.checkpoints.harm(spared, delete=fault is Fault.CHECKPOINT_DELETED)
 
     def _sync(self, journal: Journal) -> None:
@@ -143,11 +150,14 @@ class World:
             self.disk.lose_power()
         else:
             self.disk.crash()
+        if self.logs and self.fate.is_dead:
+            self.logs.die(is_power_out=self.fate.is_power_out)
         if not self.fate.is_dead:  # who ends in good order deletes what it may
             self.checkpoints.delete_doomed()
         self.checkpoints.doomed = []
+        self.experiment = None
         for _ in range(_MISCHIEFS_BETWEEN):
-            self._suffer_mischief(set())
+            self._suffer_mischief()
         left = self.read_journal()
         self.lost = self.active - round(left.records[-1]["t"] / TICK_S) if left.records else self.active
         self.now += self.chance.randint(0, 1000)
@@ -155,11 +165,20 @@ class World:
 
     def read_journal(self) -> Transcript:
         """Return what the journal holds, as a bystander reads it."""
-        return self.ledger.reader.transcript(self.disk.contents(JOURNAL))
+        return self.ledger.reader.transcript(self.journal_files())
+
+    def journal_files(self) -> dict[str, bytes]:
+        """Return the journal's files, as a bystander sees them."""
+        return self.disk.contents(journal_directory(self.directory))
 
     def read_platter(self) -> Transcript:
         """Return what the journal would hold if the power failed in the worst way."""
-        return self.ledger.reader.transcript(self.disk.safe_contents(JOURNAL))
+        return self.ledger.reader.transcript(self.disk.safe_contents(journal_directory(self.directory)))
+
+    def close(self) -> None:
+        """Leave nothing of it on the real disk."""
+        if self.logs:
+            self.logs.remove()
 
     def budget_used_s(self) -> float:
         """Return how long drivers have lived, as far as the living one can know."""

@@ -1,0 +1,126 @@
+"""Log files that had been left wrong: what the simulation with faults has found, each as small as it gets."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tuner.core.trial import CheckpointRecord, Ending, Graft, Status
+from tuner.loggers import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, trial_file
+from tuner.loggers.event_file import EventEncoder, records, shown
+
+
+def csv_iterations(home):
+    with (home / "progress.csv").open(newline="") as table:
+        return [int(row["training_iteration"]) for row in csv.DictReader(table)]
+
+
+def json_iterations(home):
+    return [json.loads(line)["training_iteration"] for line in (home / "result.json").read_text().splitlines()]
+
+
+def event_iterations(home):
+    [path] = home.glob("events.*")
+    return [step for step, _ in shown(records(path.read_bytes()))]
+
+
+READERS = {CSVLoggerCallback: csv_iterations, JsonLoggerCallback: json_iterations, TBXLoggerCallback: event_iterations}
+
+
+@pytest.fixture(params=READERS)
+def logger(request):
+    return request.param(BatchWriter(has_thread=False))
+
+
+@pytest.fixture
+def told(logger):
+    """Return a function that writes what waits and returns the iterations that a trial's file tells of."""
+
+    def read(trial):
+        logger.writer.flush()
+        return READERS[type(logger)](Path(trial.local_path))
+
+    return read
+
+
+def test_what_is_not_written_yet_stands_before_what_follows_it(logger, told, make_trial, report, monkeypatch):
+    trial = make_trial()
+    trial.status, trial.ending = Status.TERMINATED, Ending.INTERRUPTED
+    with monkeypatch.context() as patch:
+        patch.setattr(trial_file, "append", lambda path, data: (_ for _ in ()).throw(OSError(28, "no space")))
+        logger.rewrite(trial, [report(trial, iteration) for iteration in (1, 2, 3)])
+        logger.writer.write_batch()
+    trial.status, trial.ending, trial.attempt, trial.resumed_iteration = Status.RUNNING, None, 2, 3
+    logger.log_trial_start(trial)
+    logger.log_trial_result(4, trial, report(trial, 4))
+    assert told(trial) == [1, 2, 3, 4]
+
+
+def test_what_an_attempt_has_not_reported_again_stays(logger, told, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    for iteration in (1, 2, 3):
+        logger.log_trial_result(iteration, trial, report(trial, iteration))
+    trial.attempt, trial.resumed_iteration = 2, 1
+    logger.log_trial_start(trial)
+    assert told(trial) == [1, 2, 3]
+    logger.log_trial_result(2, trial, report(trial, 2))
+    assert told(trial) == [1, 2]
+
+
+def test_what_a_clone_reports_again_stands_there_once(logger, told, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    for iteration in (1, 2, 3):
+        logger.log_trial_result(iteration, trial, report(trial, iteration))
+    trial.grafts = [Graft(1, 3, 3, trial.config, "t00009", CheckpointRecord(0, 1), 1, 0, None)]
+    for trial.attempt in (2, 3):
+        trial.resumed_iteration = 1
+        logger.log_trial_start(trial)
+        for iteration in (2, 3, 4):
+            logger.log_trial_result(iteration, trial, report(trial, iteration))
+        assert told(trial) == [1, 2, 3, 2, 3, 4]
+
+
+def test_what_the_table_has_lost_is_not_told_any_more(logger, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1))
+    logger.writer.flush()
+    logger.rewrite(trial, [])
+    logger.writer.flush()
+    assert logger.is_complete(trial)
+    if isinstance(logger, TBXLoggerCallback):
+        assert event_iterations(Path(trial.local_path)) == []
+
+
+def test_zeros_are_no_records():
+    encoder = EventEncoder()
+    whole = [encoder.scalars(1.0, step, {"loss": 1.0}) for step in (1, 2)]
+    data = b"".join(whole)
+    for num_zeros in range(1, len(whole[1])):
+        assert records(data[:-num_zeros] + bytes(num_zeros)) == whole[:1]
+    assert records(data + bytes(100)) == whole
+
+
+def test_points_behind_a_restart_take_the_place_of_those_before_it():
+    encoder = EventEncoder()
+    first, second, third, again = (encoder.scalars(1.0, step, {"loss": 1.0}) for step in (1, 2, 300, 2))
+    assert shown([first, second, third, encoder.restart(1.0, 2), again]) == [(1, first), (2, again)]
+    assert shown([first, encoder.restart(1.0, 0), encoder.session_start(1.0, {"lr": 1.0}, "loss")]) == []
+    assert shown([encoder.scalars(1.0, 0, {"loss": 1.0})])[0][0] == 0
+
+
+def test_parameters_that_a_power_cut_has_emptied_are_written_anew(make_trial, report):
+    trial = make_trial()
+    logger = JsonLoggerCallback(BatchWriter(has_thread=False))
+    logger.log_trial_start(trial)
+    logger.writer.flush()
+    assert logger.is_complete(trial)
+    path = Path(trial.local_path) / "params.json"
+    path.write_bytes(b"")
+    assert not logger.is_complete(trial)
+    logger.rewrite(trial, [])
+    logger.writer.flush()
+    assert json.loads(path.read_text()) == {"lr": 0.1}

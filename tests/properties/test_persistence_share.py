@@ -1,0 +1,194 @@
+"""I18: what can be stretched of persistence stays within its twentieth, whatever it costs; on the real objects, in virtual time.
+
+The simulation with faults cannot see it, since its experiments last seconds, of which the pace of snapshots knows nothing. Here turns,
+records and costs are drawn; journal, log, snapshots, their clock and the accountant are the engine's own, and read a clock that moves only
+where something costs time. What cannot be stretched is the journal itself: it is told apart.
+"""
+
+import contextlib
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tuner import journaling, snapshots
+from tuner.accounting import Accountant
+from tuner.journaling import JournalLog
+from tuner.loggers.callback_list import CallbackList
+from tuner.storage import journal as journal_module
+from tuner.storage import snapshot as snapshot_module
+from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.journal import Journal
+
+SHARE = 0.05
+EXACT = 1e-6
+
+
+class Watch:
+    """A clock that moves only where something costs time."""
+
+    start_s = 1_000.0
+
+    def __init__(self, thread_s=0.0):
+        self.now_s = self.start_s
+        self.thread_s = thread_s
+
+    def perf_counter(self):
+        return self.now_s
+
+    def thread_time(self):
+        return self.thread_s
+
+
+class CostlyDisk:
+    """Takes everything, and its time.
+
+    Args:
+        watch: The clock.
+        write_s: Seconds for each write.
+        byte_s: Seconds for each byte.
+        sync_s: Seconds for each sync.
+    """
+
+    def __init__(self, watch, write_s, byte_s, sync_s):
+        self.watch = watch
+        self.write_s, self.byte_s, self.sync_s = write_s, byte_s, sync_s
+        self.spent_s = 0.0
+
+    def spend(self, seconds):
+        self.watch.now_s += seconds
+        self.spent_s += seconds
+
+    def create(self, path):
+        return 3
+
+    def write(self, descriptor, data):
+        self.spend(self.write_s + self.byte_s * len(data))
+        return len(data)
+
+    def sync(self, descriptor):
+        self.spend(self.sync_s)
+
+    def nothing(self, *arguments):
+        """Take any other call."""
+
+    truncate = close = rename = remove = make_directory = sync_directory = nothing
+
+
+class Experiment:
+    """Trials whose words take time to be found; those that are over are asked once."""
+
+    def __init__(self, watch, num_over, num_live, words_s):
+        self.watch, self.words_s = watch, words_s
+        self.spent_s = 0.0
+        self.can_be_put_down = True
+        self.experiment = SimpleNamespace(
+            trials=[
+                SimpleNamespace(trial_id=f"t{n}", is_finished=n < num_over, checkpoints=[], leases={}, graft=None)
+                for n in range(num_over + num_live)
+            ]
+        )
+
+    def put_down(self):
+        return {}
+
+    def words_for(self, trial):
+        self.watch.now_s += self.words_s
+        self.spent_s += self.words_s
+        return "{}"
+
+
+COSTS = st.fixed_dictionaries(
+    {
+        "write_s": st.sampled_from([0.0, 0.0001, 0.003]),
+        "byte_s": st.sampled_from([0.0, 1e-8, 1e-6]),
+        "sync_s": st.sampled_from([0.0, 0.0002, 0.02]),
+        "words_s": st.sampled_from([0.0, 0.0001, 0.05, 1.0]),
+        "thread_s": st.sampled_from([0.0, 0.01, 2.0]),
+        "num_over": st.integers(0, 12),
+        "num_live": st.integers(0, 12),
+    }
+)
+TURNS = st.lists(
+    st.tuples(st.sampled_from([0.001, 0.01, 0.3, 2.0, 20.0]), st.sampled_from([1, 4, 9, 200]), st.integers(1, 6)), min_size=5, max_size=40
+)
+
+
+def live_through(costs, turns):
+    """Let a driver take its turns and saving its time; assert that snapshots keep to their share and that everything is charged."""
+    watch = Watch(costs["thread_s"])
+    disk = CostlyDisk(watch, costs["write_s"], costs["byte_s"], costs["sync_s"])
+    state = Experiment(watch, costs["num_over"], costs["num_live"], costs["words_s"])
+    with contextlib.ExitStack() as patched:
+        for module in (snapshots, journaling, journal_module):
+            patched.enter_context(mock.patch.object(module, "time", watch))
+        patched.enter_context(mock.patch.object(snapshots, "identity", return_value={}))
+        patched.enter_context(mock.patch.object(snapshots, "_MAX_ENCODED_AT_ONCE", 5))
+        patched.enter_context(mock.patch.multiple(snapshots, _MIN_RECORDS=10, _MANY_RECORDS=200))
+        patched.enter_context(mock.patch.object(snapshots, "write_text"))
+        accountant = Accountant(watch.perf_counter)
+        journal = patched.enter_context(Journal("experiment", has_syncer=False, disk=disk))
+        cleaner = patched.enter_context(CheckpointCleaner(journal, lambda path: None))
+        log = JournalLog(journal, cleaner, accountant)
+        taken = snapshots.Snapshots("experiment", None, state, CallbackList([]), log, accountant)
+        opening_s = disk.spent_s  # before there was anything to be kept from
+        _take_turns(turns, watch, log, taken, accountant)
+        taken.close(watch.now_s)
+        log.flush()
+        spent_s = disk.spent_s - opening_s + state.spent_s + accountant.num_snapshots * costs["thread_s"]
+        share = spent_s / (watch.now_s - Watch.start_s)
+        assert accountant.report().share == pytest.approx(share, abs=EXACT)
+
+
+def _take_turns(turns, watch, log, taken, accountant):
+    began_s, stretched_s, num_snapshots = watch.now_s, 0.0, 0
+    for rest_s, num_records, repeats in turns:
+        for _ in range(repeats):
+            watch.now_s += rest_s
+            log.journal.append(*({"t": 0.0, "k": "turn"},) * num_records)
+            log.flush()
+            started_s = watch.now_s
+            taken.at_rest(started_s)
+            if taken._writing:
+                taken._writing.join()
+            if watch.now_s > started_s or accountant.num_snapshots > num_snapshots:
+                # What was spent before has been paid off by now: a snapshot waits until it is affordable.
+                assert stretched_s <= SHARE * (started_s - began_s) + EXACT
+                stretched_s += watch.now_s - started_s + (accountant.num_snapshots - num_snapshots) * watch.thread_s
+                num_snapshots = accountant.num_snapshots
+
+
+QUICKLY = settings(
+    max_examples=60, deadline=None, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
+
+
+@QUICKLY
+@given(COSTS, TURNS)
+def test_snapshots_keep_to_their_share_and_everything_is_charged(costs, turns):
+    live_through(costs, turns)
+
+
+def test_a_long_and_costly_run_takes_snapshots_at_all():
+    turns = [(0.3, 9, 6)] * 30
+    with mock.patch.object(snapshots.Snapshots, "_write", autospec=True) as write:
+        live_through(
+            {"write_s": 0.003, "byte_s": 1e-8, "sync_s": 0.02, "words_s": 0.001, "thread_s": 0.0, "num_over": 3, "num_live": 4}, turns
+        )
+    assert write.call_count >= 3
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "defect"),
+    [
+        (snapshot_module, "QUIET_FACTOR", 9),
+        (snapshot_module.SnapshotClock, "worked", lambda clock, started_s, ended_s: None),
+        (snapshot_module.SnapshotClock, "is_affordable", lambda clock, now_s: True),
+        (snapshots.Snapshots, "_charge", lambda taken, started_s: snapshots.time.perf_counter()),
+    ],
+)
+def test_a_planted_defect_is_found(where, name, defect):
+    with mock.patch.object(where, name, defect), pytest.raises(AssertionError):
+        test_snapshots_keep_to_their_share_and_everything_is_charged()

@@ -1,0 +1,229 @@
+"""The log files of a simulated experiment: real loggers that write real files, and what a death or a power cut leaves of them.
+
+The thread that writes them is not there: when it would have written is drawn from the seed. A driver that dies takes with it what waits,
+and may have been in the middle of a write. Nobody ever syncs such a file, so that a power cut may take any end of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final, final
+from unittest import mock
+
+from tuner.loggers import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, TrialFileLogger, trial_file
+from tuner.mending import mend_logs
+from tuner.storage.atomic import write_bytes
+from tuner.storage.disk import LocalDisk
+from tuner.storage.layout import PARAMS, STAGING_PREFIX
+
+from .fate import DriverDied
+
+RECENT_S: Final = 0.5
+"""Trials of which something has happened shortly before a death have their files written anew, as in `tuner.replay`."""
+_PATIENCE_TICKS: Final = 20
+"""So long an entry waits at most, well within what counts as recent."""
+_MAX_BATCHES: Final = (1, 3, 2_000)
+_WRITE_RATES: Final = (0.05, 0.3, 1.0)
+_REFUSAL_RATES: Final = (0.0, 0.0, 0.1, 0.4)
+_MOST_CALLS: Final = 12
+"""At one of so many calls a death strikes whoever was writing."""
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of one's own is made in it)
+"""Where files cost least, on the platforms that have it."""
+
+
+@final
+class _Knife:
+    """Stands between the loggers and the disk: refuses a write now and then, and kills the writer where it is told to.
+
+    Args:
+        chance: The generator of all that befalls log files.
+        refusal_rate: How many writes fail.
+
+    Attributes:
+        num_calls_left: How many calls the writer has left to live; None while nobody is after its life.
+        is_generous: Whether no write fails.
+        num_refusals: How many have failed.
+    """
+
+    def __init__(self, chance: Random, refusal_rate: float) -> None:
+        self._chance = chance
+        self._refusal_rate = refusal_rate
+        self.num_calls_left: int | None = None
+        self.is_generous = False
+        self.num_refusals = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass everything on to the system that is not a write."""
+        return getattr(os, name)
+
+    def touch(self) -> None:
+        """Die here if it is time."""
+        if self.num_calls_left is not None:
+            if self.num_calls_left <= 0:
+                raise DriverDied
+            self.num_calls_left -= 1
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        """Write all of it, or a part of it and die, or a part of it and refuse the rest."""
+        try:
+            self.touch()
+        except DriverDied:
+            os.write(descriptor, data[: self._chance.randint(0, len(data))])
+            raise
+        if not self.is_generous and self._refusal_rate and self._chance.random() < self._refusal_rate:
+            self.num_refusals += 1
+            os.write(descriptor, data[: self._chance.randint(0, len(data) - 1)])
+            raise OSError(errno.ENOSPC, "injected")
+        return os.write(descriptor, data)
+
+
+@final
+class _KnifeDisk:
+    """A disk on which files are replaced, as long as the knife lets them.
+
+    Args:
+        knife: The knife.
+    """
+
+    def __init__(self, knife: _Knife) -> None:
+        self._knife = knife
+        self._disk = LocalDisk()
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass everything on that changes nothing."""
+        return getattr(self._disk, name)
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        """See `Disk.write`."""
+        return self._knife.write(descriptor, data)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See `Disk.rename`."""
+        self._knife.touch()
+        self._disk.rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        """See `Disk.remove`; whoever is dead leaves behind what he wanted to tidy away."""
+        if self._knife.num_calls_left == 0:
+            raise OSError(errno.EIO, "dead")
+        self._disk.remove(path)
+
+
+@final
+class Logs:
+    """The log files of one experiment, in a directory of their own.
+
+    Args:
+        chance: The generator of all that befalls them; nothing else of the world depends on it.
+        seen: What has occurred, for the counters.
+
+    Attributes:
+        directory: Where the trials' directories lie.
+        loggers: The living driver's.
+    """
+
+    def __init__(self, chance: Random, seen: Counter[str]) -> None:
+        """Make an empty directory, where files cost least."""
+        self._chance = chance
+        self._seen = seen
+        self.directory = Path(tempfile.mkdtemp(prefix="tuner-faults-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.loggers: list[TrialFileLogger] = []
+        self._writer = BatchWriter(has_thread=False)
+        self._knife = _Knife(chance, chance.choice(_REFUSAL_RATES))
+        self._disk = _KnifeDisk(self._knife)
+        self._write_rate = chance.choice(_WRITE_RATES)
+        self._max_batch = chance.choice(_MAX_BATCHES)
+        self._waiting_since: int | None = None
+
+    def begin_session(self) -> Sequence[TrialFileLogger]:
+        """Return the loggers of another driver."""
+        self._writer = BatchWriter(max_batch=self._max_batch, has_thread=False)
+        self._knife.num_calls_left, self._knife.is_generous = None, False
+        self.loggers = [JsonLoggerCallback(self._writer), CSVLoggerCallback(self._writer), TBXLoggerCallback(self._writer)]
+        return self.loggers
+
+    def mend(self, *restored: Any) -> None:
+        """Have the loggers write anew what lacks something; see `mend_logs`."""
+        before = self._writer.num_waiting
+        mend_logs(self.loggers, *restored)
+        self._seen["log files looked at by the next driver"] += self._writer.num_waiting > before
+
+    @property
+    def has_tensorboard(self) -> bool:
+        """Whether there are files for TensorBoard: not where tensorboardX is not installed."""
+        return importlib.util.find_spec("tensorboardX") is not None
+
+    def rest(self, now: int) -> None:
+        """Write some of what waits, or not, as the thread may do it meanwhile; in time all of it.
+
+        Args:
+            now: Ticks since the beginning.
+        """
+        if not self._writer.num_waiting:
+            self._waiting_since = None
+            return
+        self._waiting_since = now if self._waiting_since is None else self._waiting_since
+        is_overdue = now - self._waiting_since >= _PATIENCE_TICKS
+        if not is_overdue and self._chance.random() >= self._write_rate:
+            return
+        self._knife.is_generous = is_overdue
+        with self._written_with_the_knife():
+            if is_overdue:
+                self._writer.flush()
+            else:
+                self._writer.write_batch()
+
+    def close(self) -> None:
+        """Write everything that waits, as a driver that ends in good order does."""
+        self._knife.is_generous = True
+        with self._written_with_the_knife():
+            for logger in self.loggers:
+                logger.on_experiment_end([])
+
+    def die(self, *, is_power_out: bool) -> None:
+        """Leave of the files what the death of their writer leaves, in the middle of a write perhaps, and of the power, if that was it."""
+        if self.loggers and self._chance.random() < 0.5:  # noqa: PLR2004
+            self._knife.num_calls_left, self._knife.is_generous = self._chance.randrange(_MOST_CALLS), True
+            with contextlib.suppress(DriverDied), self._written_with_the_knife():
+                while self._writer.write_batch():
+                    pass
+            self._seen["log file torn by a death"] += self._knife.num_calls_left == 0
+        self.loggers = []
+        if is_power_out:
+            for path in sorted(self.directory.glob("*/*")):
+                self._lose_power(path)
+
+    def _lose_power(self, path: Path) -> None:
+        """Keep any beginning of a file, the end of it perhaps zeros; a file that was replaced may have a name and no content yet."""
+        if self._chance.random() < 0.5:  # noqa: PLR2004
+            return
+        if path.name.startswith(STAGING_PREFIX) or path.name == PARAMS:
+            path.write_bytes(b"")
+            return
+        data = path.read_bytes()
+        kept = data[: self._chance.choice((0, self._chance.randint(0, len(data))))]
+        num_zeros = self._chance.choice((0, self._chance.randint(0, len(kept))))
+        path.write_bytes(kept[: len(kept) - num_zeros] + bytes(num_zeros))
+        self._seen["log file cut by a power cut"] += 1
+
+    def remove(self) -> None:
+        """Delete the directory."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _written_with_the_knife(self) -> Iterator[None]:
+        before = self._knife.num_refusals
+        replace_bytes = partial(write_bytes, disk=self._disk)
+        with mock.patch.object(trial_file, "os", self._knife), mock.patch.object(trial_file, "write_bytes", replace_bytes):
+            yield
+        self._seen["log file refused by a full disk"] += self._knife.num_refusals > before
