@@ -142,7 +142,8 @@ class Snapshots:
         num_records = self._journal.last_sequence - self._last_sequence
         if self._is_off or num_records < self._min_records or self._is_writing():
             return
-        self._charge_thread()
+        if self._unpaid_thread_s:
+            self._charge_thread()
         now_s = time.perf_counter()
         if self._clock.is_due(now_s) or (num_records >= _MANY_RECORDS and self._clock.is_affordable(now_s)):
             self._take(elapsed_s, is_last=False)
