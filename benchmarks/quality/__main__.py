@@ -32,7 +32,7 @@ def main() -> int:
                 sys.exit(str(error))
             print(figures)
             if arguments.write:
-                write_page(figures)
+                write_page(figures, arguments.ours)
     return 0
 
 

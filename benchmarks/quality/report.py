@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -59,9 +60,11 @@ def page(text: str, figures: str) -> str:
     return f"{head}{BEGIN}\n\n{figures}\n\n{END}{tail}"
 
 
-def write_page(figures: str) -> None:
-    """Put figures into the documentation."""
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
+def write_page(figures: str, ours: str) -> None:
+    """Put figures into the documentation, with the day and the command."""
+    today = dt.datetime.now(tz=dt.UTC).date()
+    dated = f"Written on {today} by `python -m benchmarks.quality report --ours {ours} --write`.\n\n{figures}"
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), dated), encoding="utf-8")
 
 
 def _overview(comparison: Comparison) -> Iterator[str]:
