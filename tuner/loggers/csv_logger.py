@@ -83,7 +83,7 @@ class _CsvFile(TrialFile):
         return num_rows == trial.num_rows and (num_rows == 0 or last == trial.iteration)
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
-        if (begin := self.begun) and (segment.rows or begin.is_first):
+        if (begin := self.begun) and (segment.rows or begin.is_first or begin.resumed_iteration < 0):
             self._cut_back(0 if begin.is_first else begin.num_earlier, -1 if begin.is_first else begin.resumed_iteration)
         if not segment.rows:
             return

@@ -338,7 +338,10 @@ def _begin(trial: Trial) -> Begin:
     origin = trial.graft.checkpoint if trial.graft else own
     resumed_step = origin.counters.get(TIMESTEPS_TOTAL) if origin else None
     num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
-    return Begin(trial.config, trial.attempt <= 1, trial.resumed_iteration, resumed_step, num_earlier, time.time())
+    resumed_iteration = trial.resumed_iteration
+    if trial.attempt == trial.superseded_attempt + 1:  # the trial begins, or begins anew
+        resumed_iteration = resumed_step = -1
+    return Begin(trial.config, trial.attempt <= 1, resumed_iteration, resumed_step, num_earlier, time.time())
 
 
 def append(path: Path, data: bytes) -> None:
