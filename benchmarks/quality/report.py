@@ -112,7 +112,8 @@ def _versions(records: Sequence[Record], methods: Sequence[str]) -> Iterator[str
 def _named(comparison: Comparison, name: str) -> str:
     """Return what a search is, and with how many seeds it ran where that is not all."""
     num_seeds = comparison.seeds_of(name)
-    return _about(name) if num_seeds == comparison.num_seeds else f"{_about(name)}, {num_seeds} seeds"
+    seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
+    return _about(name) if num_seeds == comparison.num_seeds else f"{_about(name)}, {seeds}"
 
 
 def _about(name: str) -> str:
