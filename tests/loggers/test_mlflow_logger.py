@@ -121,11 +121,12 @@ def test_a_restored_trial_goes_on_in_its_run_and_what_was_lost_is_there(start, r
 def test_a_trial_that_ended_unheard_is_told_later(start, runs, uri, make_trial, report):
     trial = make_trial()
     trial.status, trial.ending = Status.TERMINATED, Ending.COMPLETED
+    told = [report(trial, 1, loss=1.0)]
     logger = start()
-    logger.catch_up([trial], lambda _: [report(trial, 1, loss=1.0)])
+    logger.catch_up([trial], lambda _: told)
     logger.on_experiment_end(trials=[trial])
     again = start()
-    again.catch_up([trial], lambda _: [report(trial, 1, loss=1.0)])
+    again.catch_up([trial], lambda _: told)
     again.on_experiment_end(trials=[trial])
     (run,) = runs()
     assert run.info.status == "FINISHED"
