@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Final, Literal, final
 
 from .domains import Categorical, Domain
 from .global_chance import own_chance
-from .history import HistorySearch, Observation, Values
+from .history import Observation, Values
+from .live_search import LiveSearch
 from .numeric import Float, Integer
 
 _OBJECTIVE: Final = "objective"
@@ -20,7 +21,7 @@ _WARNING: Final = 30
 
 
 @final
-class AxSearch(HistorySearch):
+class AxSearch(LiveSearch):
     """Searches with Ax: quasi-random configurations first, then Bayesian optimization by BoTorch.
 
     A trial that a scheduler or stopper ended counts with its last value. Each suggestion of the model takes seconds. A restore has Ax
@@ -91,7 +92,6 @@ class AxSearch(HistorySearch):
         self._outcome_constraints = list(outcome_constraints or ())
         self._strategy = {"method": method, "initialization_budget": initialization_budget}
         self._opened: Any = None
-        self._numbers: dict[int, int] = {}
         self._outcomes: dict[int, dict[str, float]] = {}
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
@@ -102,25 +102,10 @@ class AxSearch(HistorySearch):
         """
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        if not self._varied:
-            raise ValueError(
-                f"space must hold a parameter to search for AxSearch, got {list(self._space.space)}; give one at least a range"
-            )
+        self._check_parameters(self._varied)
         with own_chance(self._seed % 2**32), _quiet(self):
             self._opened = self._client()
         return True
-
-    @property
-    def keeps_state(self) -> bool:
-        """False: what Ax's models have become of is not put into words."""
-        return False
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing, see `keeps_state`."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back nothing, see `keeps_state`."""
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Add to the history how the trial ended, what the outcome constraints ask for included."""
@@ -151,8 +136,7 @@ class AxSearch(HistorySearch):
                 ((number, parameters),) = self._opened.get_next_trials(max_trials=1).items()
             except self._module(".exceptions.core").SearchSpaceExhausted:
                 return None
-        # It will stand in the history next.
-        self._numbers[len(self._history)] = number
+        self._take_note(number)
         values = {name: int(parameters[_ax_name(name)]) if isinstance(domain, Categorical) else parameters[_ax_name(name)]
                   for name, domain in self._varied.items()}  # fmt: skip
         return {
@@ -160,22 +144,16 @@ class AxSearch(HistorySearch):
             **values,
         }
 
-    def _tell(self) -> None:
-        """Tell Ax what has happened since it was asked last, in the order of the suggestions."""
-        for place, observation in enumerate(self._history):
-            if place not in self._numbers:
-                self._numbers[place] = self._opened.attach_trial(self._ax_values(observation.values))
-            if observation.is_over and self._numbers[place] >= 0:
-                self._finish(place, observation)
+    def _attach(self, values: Values) -> int:
+        return int(self._opened.attach_trial(self._ax_values(values)))
 
-    def _finish(self, place: int, observation: Observation) -> None:
-        number, self._numbers[place] = self._numbers[place], -1
+    def _finish(self, place: int, known_as: Any, observation: Observation) -> None:
         outcomes = self._outcomes.pop(place, {})
         num_wanted = len({name for constraint in self._outcome_constraints for name in _NAME.findall(constraint)})
         if observation.value is None or len(outcomes) < num_wanted:
-            self._opened.mark_trial_failed(number)
+            self._opened.mark_trial_failed(known_as)
         else:
-            self._opened.complete_trial(number, raw_data={_OBJECTIVE: observation.value, **outcomes})
+            self._opened.complete_trial(known_as, raw_data={_OBJECTIVE: observation.value, **outcomes})
 
     @property
     def _varied(self) -> dict[str, Domain]:

@@ -7,7 +7,8 @@ import math
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -55,12 +56,14 @@ class HistorySearch(Searcher, ABC):
     Attributes:
         extra: The extra that installs the library.
         library: The module to import.
+        hidden: Modules that look as if they were not installed while it is imported.
         searchable: The kinds of domains that it takes.
         remedy: What to do about another one.
     """
 
     extra: ClassVar[str]
     library: ClassVar[str]
+    hidden: ClassVar[tuple[str, ...]] = ()
     searchable: ClassVar[tuple[type[Domain], ...]]
     remedy: ClassVar[str]
 
@@ -193,7 +196,7 @@ class HistorySearch(Searcher, ABC):
             return known
         try:
             # Some draw a number while they are imported, or use what others have deprecated.
-            with own_chance(0), warnings.catch_warnings():
+            with own_chance(0), _looking_absent(cls.hidden), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return importlib.import_module(cls.library + name)
         except ImportError as error:
@@ -252,6 +255,20 @@ class HistorySearch(Searcher, ABC):
             name: int(values[name]) if isinstance(domain, Categorical) else domain.clip(float(values[name]))
             for name, domain in self._parameters.items()
         }
+
+
+@contextmanager
+def _looking_absent(names: Sequence[str]) -> Iterator[None]:
+    """Let modules look as if they were not installed."""
+    known = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    # The documented way to make an import fail.
+    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
+        sys.modules.update(known)
 
 
 def _finite(value: Any) -> float | None:

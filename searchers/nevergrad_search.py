@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any, ClassVar, Final, final
 
 from .domains import Categorical, Domain
 from .global_chance import own_chance
-from .history import HistorySearch, Observation, Values
+from .history import Observation, Values
+from .live_search import LiveSearch
 from .numeric import Float, Integer
 
 DEFAULT_OPTIMIZER: Final = "NGOpt"
@@ -20,7 +19,7 @@ DEFAULT_NUM_WORKERS: Final = 4
 
 
 @final
-class NevergradSearch(HistorySearch):
+class NevergradSearch(LiveSearch):
     """Searches with one of Nevergrad's gradient-free optimizers: evolution strategies, particle swarms, low-discrepancy points and so on.
 
     Numbers are searched on their own scale, logarithmic ones on that, and rounded where the space says so; choices are given to Nevergrad
@@ -63,6 +62,8 @@ class NevergradSearch(HistorySearch):
     """
 
     extra = library = "nevergrad"
+    hidden = ("bayes_opt",)
+    """It is imported where it is there, and any release but an old one makes that fail."""
     searchable: ClassVar[tuple[type[Domain], ...]] = (Categorical, Float, Integer)
     remedy = "use uniform over the range that matters"
 
@@ -84,10 +85,6 @@ class NevergradSearch(HistorySearch):
         self._optimizer_kwargs = dict(optimizer_kwargs or {})
         self._num_workers = DEFAULT_NUM_WORKERS
         self._made: Any = None
-        self._unfinished: dict[int, Any] = {}
-        """Nevergrad's candidates whose values it has not heard, by their place in the history."""
-        self._num_known = 0
-        """How much of the history Nevergrad knows of."""
         self._worst = 0.0
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
@@ -99,10 +96,7 @@ class NevergradSearch(HistorySearch):
         """
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        if not self._parameters:
-            raise ValueError(
-                f"space must hold a parameter to search for NevergradSearch, got {list(self._space.space)}; give one at least a range"
-            )
+        self._check_parameters(self._parameters)
         num_samples = spec.get("num_samples", -1)
         settings = {"budget": num_samples if num_samples > 0 else None, "num_workers": self._num_workers, **self._optimizer_kwargs}
         self._made = self._make(settings)
@@ -112,24 +106,6 @@ class NevergradSearch(HistorySearch):
         """Take note of how many trials may be unfinished at a time; whoever tells has to see to it."""
         self._num_workers = max_concurrent
         return False
-
-    @property
-    def keeps_state(self) -> bool:
-        """False: what has become of Nevergrad's optimizers is not put into words."""
-        return False
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing, see `keeps_state`."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back nothing, see `keeps_state`."""
-
-    @classmethod
-    def _module(cls, name: str = "") -> ModuleType:
-        # It imports bayesian-optimization if it is there, and fails with any release but an old one.
-        with _hidden("bayes_opt"):
-            return super()._module(name)
 
     def _found(self, optimizer: Any) -> Any:
         """Return what makes the optimizer that is meant."""
@@ -172,27 +148,20 @@ class NevergradSearch(HistorySearch):
         with _quiet():
             self._tell()
             candidate = self._made.ask()
-        # It will stand in the history next.
-        self._unfinished[len(self._history)] = candidate
-        self._num_known = len(self._history) + 1
+        self._take_note(candidate)
         return {name: self._value(domain, candidate.value[name]) for name, domain in self._parameters.items()}
 
-    def _tell(self) -> None:
-        """Tell Nevergrad what has happened since it was asked last, in the order of the suggestions."""
-        for place in range(self._num_known, len(self._history)):
-            self._made.suggest(self._described_values(self._history[place].values))
-            self._unfinished[place] = self._made.ask()
-        self._num_known = len(self._history)
-        for place in [place for place in self._unfinished if self._history[place].is_over]:
-            self._finish(self._unfinished.pop(place), self._history[place])
+    def _attach(self, values: Values) -> Any:
+        self._made.suggest(self._described_values(values))
+        return self._made.ask()
 
-    def _finish(self, candidate: Any, observation: Observation) -> None:
+    def _finish(self, place: int, known_as: Any, observation: Observation) -> None:
         if observation.value is not None:
             loss = -self._sign * observation.value
             self._worst = loss if self._made.num_tell == 0 else max(self._worst, loss)
-            self._made.tell(candidate, loss)
+            self._made.tell(known_as, loss)
         elif self._made.num_tell:  # there is no worst yet otherwise, and nothing to be compared with
-            self._made.tell(candidate, self._worst)
+            self._made.tell(known_as, self._worst)
 
     @staticmethod
     def _value(domain: Domain, told: Any) -> Any:
@@ -211,20 +180,6 @@ def _described(words: Any, domain: Domain) -> Any:
         places = range(len(domain.categories))
         return words.TransitionChoice(places) if domain.is_ordered else words.Choice(places)
     return words.Scalar(lower=0.0, upper=1.0)
-
-
-@contextmanager
-def _hidden(name: str) -> Iterator[None]:
-    """Let a module look as if it were not installed."""
-    known = sys.modules.get(name)
-    sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        if known is None:
-            del sys.modules[name]
-        else:
-            sys.modules[name] = known
 
 
 @contextmanager
