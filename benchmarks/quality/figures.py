@@ -16,8 +16,6 @@ SHARES = tuple(round(0.01 * step, 2) for step in range(1, 101))
 FLOOR = 1e-2
 """Regrets below this count as this; otherwise one lucky hit of the very best grid point would outweigh everything else."""
 NUM_RESAMPLES = 10_000
-MIN_SEEDS = 1
-"""A slow search is compared with as few seeds as that, too; how many there are is said."""
 
 Values = NDArray[np.float64]
 
@@ -50,7 +48,7 @@ class Comparison:
         regrets: Regrets of each search: tasks by seeds by `SHARES`; of slow ones there may be fewer seeds.
         seconds: Mean CPU seconds that each search thought per suggestion.
         suggestions: Mean number of its suggestions.
-        incomplete: How many runs there are of the searches that did not run everywhere with `MIN_SEEDS` seeds at least.
+        incomplete: How many runs there are of the searches that did not run everywhere with one seed at least.
         num_seeds: How many seeds a search has that is complete.
     """
 
@@ -91,12 +89,12 @@ class Comparison:
 
 
 def compare(records: Iterable[Record], tasks: Sequence[str], num_seeds: int) -> Comparison:
-    """Return a comparison of all searches that have run on all tasks with the first so many seeds, or at least with `MIN_SEEDS`."""
+    """Return a comparison of all searches that have run on all tasks with the first so many seeds, or at least with the first."""
     cells = {kept.key: kept for kept in records if kept.task in tasks and kept.seed < num_seeds}
     methods = list(dict.fromkeys(method for method, _, _ in cells))
     runs = {method: [kept for kept in cells.values() if kept.method == method] for method in methods}
     seeds = {method: _num_full_seeds(cells, method, tasks, num_seeds) for method in methods}
-    enough = [method for method in methods if seeds[method] >= min(MIN_SEEDS, num_seeds)]
+    enough = [method for method in methods if seeds[method]]
     regrets = {
         method: np.array([[_regrets(cells[method, task, seed]) for seed in range(seeds[method])] for task in tasks]) for method in enough
     }

@@ -237,7 +237,7 @@ SEARCHERS = _of(
 
 LOGGERS = _of(
     "tuner/loggers/csv_logger.py",
-    ("            self._cut_back(0 if", "            (0 if", "I19"),
+    ("            self._cut_back(*cut)\n", "            pass\n", "I19"),
 ) + _of(
     "tuner/loggers/json_logger.py",
     ("number < num_earlier or _iteration(row) <= iteration]", "_iteration(row) <= iteration]", "I19"),
@@ -253,6 +253,7 @@ LOGGERS = _of(
     "tuner/loggers/trial_file.py",
     ("            if segment.rows:\n                self.begun = None\n            del self._backlog[0]\n", "            del self._backlog[0]\n            self._backlog[:1] = []\n", "I19"),
     ("        os.ftruncate(descriptor, start)\n", "        pass\n", "I19"),
+    (" if segment.rows or begin.resumed_iteration < 0 else None", "", "I19"),
     ("            while branches and number == branches[0].num_rows:\n                yield self._at_graft(trial, branches)\n", "", "I19"),
 ) + _of(
     "tuner/loggers/batching.py",

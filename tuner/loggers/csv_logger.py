@@ -83,8 +83,8 @@ class _CsvFile(TrialFile):
         return num_rows == trial.num_rows and (num_rows == 0 or last == trial.iteration)
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
-        if (begin := self.begun) and (segment.rows or begin.is_first or begin.resumed_iteration < 0):
-            self._cut_back(0 if begin.is_first else begin.num_earlier, -1 if begin.is_first else begin.resumed_iteration)
+        if cut := self.cut(segment):
+            self._cut_back(*cut)
         if not segment.rows:
             return
         if self._columns is None:

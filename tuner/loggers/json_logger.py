@@ -73,8 +73,8 @@ class _JsonFile(TrialFile):
         if begin := segment.begin:
             self.replace(self.directory / PARAMS, encode_json(begin.config, is_pretty=True).encode() + b"\n")
             self._tail = f',"config":{encode_json(begin.config)}}}\n'
-        if (begin := self.begun) and (segment.rows or begin.is_first or begin.resumed_iteration < 0):
-            self._cut_back(0 if begin.is_first else begin.num_earlier, -1 if begin.is_first else begin.resumed_iteration)
+        if cut := self.cut(segment):
+            self._cut_back(*cut)
         lines = [encode_json(row.result)[:-1] + self._tail for row in pace(segment.rows)]
         if lines:
             self.append(self._path, "".join(lines).encode())

@@ -127,7 +127,7 @@ class _EventFile(TrialFile):
                 return  # the trial ends without ever having started
             path = self.directory / _file_name()
             parts += self._head(segment.begin)
-        elif self.begun and (segment.rows or self.begun.resumed_iteration < 0):
+        elif self.begun and self.cut(segment):
             parts += self._superseded(self.begun)
         has_begun_anew = bool(parts)
         parts += [self._encode(row) for row in pace(segment.rows)]

@@ -134,6 +134,18 @@ class TrialFile(Sink):
                 self.begun = None
             del self._backlog[0]
 
+    def cut(self, segment: Segment) -> tuple[int, int] | None:
+        """Return what the segment leaves of the rows that are there: so many first ones, and of the others those up to an iteration.
+
+        None where it supersedes nothing. A trial that begins anew supersedes all of them at once, any other with its first row.
+        """
+        begin = self.begun
+        if begin is None:
+            return None
+        if begin.is_first:
+            return 0, -1
+        return (begin.num_earlier, begin.resumed_iteration) if segment.rows or begin.resumed_iteration < 0 else None
+
     def fail(self, error: Exception) -> None:
         """Tell the logger, and forget what cannot be written."""
         self._backlog.clear()
