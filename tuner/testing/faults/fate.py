@@ -98,7 +98,7 @@ MEAN_GAPS: Final[Mapping[Occasion, tuple[int, int]]] = {
     Occasion.RENAME: (30, 8),
     Occasion.REPORT: (50, 10),
     Occasion.START: (20, 5),
-    Occasion.SAVE: (15, 4),
+    Occasion.SAVE: (8, 3),
     Occasion.LEAVE: (10, 3),
     Occasion.REST: (80, 20),
     Occasion.NOTICE: (80, 15),

@@ -100,9 +100,9 @@ class Whims(Scheduler):
         match chance.choice(("exploit", "exploit", "exploit", "pause", "pause", "resume", "resize", "save", "stop")):
             case "exploit":
                 donor = self.experiment.trials[chance.choice((save.trial_id, chance.choice(self._known)))]
-                index = chance.choice((None, donor.checkpoint_index, 0))
+                index = chance.choice((None, None, donor.checkpoint_index, 0))
                 exploit = Exploit(trial_id, donor.trial_id, {"x": chance.uniform(0.1, 1.0)}, reason, index)
-                return [*chance.choice(([], [save])), exploit, *chance.choice(([], [resume]))]
+                return [*chance.choice(([], [save], [Save(donor.trial_id, reason)])), exploit, *chance.choice(([], [resume]))]
             case "pause":
                 return [Pause(trial_id, reason)]
             case "resume":

@@ -163,6 +163,9 @@ SCHEDULERS: Final[Mapping[str, Callable[[Random], SchedulerFactory]]] = {
 }
 """By name, what draws a factory of a scheduler."""
 
+_DRAWN: Final = ("fifo", "asha", "relay", "promotion", "pbt", "whims", "whims", "whims")
+"""What most can go wrong with is drawn most: of trials that wait for each other's checkpoints, few wait when a misfortune strikes."""
+
 
 def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scenario:
     """Return the random scenario with this number.
@@ -172,7 +175,7 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         scheduler: A name of `SCHEDULERS` or a factory; None to draw one.
     """
     chance = Random(seed)  # noqa: S311  (no secret)
-    name = chance.choice(("fifo", "asha", "asha", "relay", "promotion", "pbt", "whims")) if scheduler is None else scheduler
+    name = chance.choice(_DRAWN) if scheduler is None else scheduler
     make_scheduler = SCHEDULERS[name](chance) if isinstance(name, str) else name
     can_save = name not in {"fifo", "asha"} or chance.random() < 0.5  # noqa: PLR2004  (a trial that may be paused must be able to save)
     is_calm_worker = chance.random() < 0.12  # noqa: PLR2004  (so that the outcome can be compared with an undisturbed one)
