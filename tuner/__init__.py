@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    import schedulers as schedulers
+    import searchers
     from schedulers import create_scheduler
     from searchers import create_searcher
     from searchers.space import (
@@ -71,6 +73,8 @@ if TYPE_CHECKING:
     from .storage.checkpoints import Checkpoint
     from .tuner import Tuner
 
+    search = searchers
+
 # What the engine has to say is shown by its console, which knows how quiet it has to be.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
@@ -104,7 +108,12 @@ _NAMES = {
     "tuner.tuner": ("Tuner",),
 }  # fmt: skip
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
-_MODULES = frozenset({"callback", "experiment", "logger", "result", "stopper"})
+_MODULES = {
+    **{name: f"tuner.{name}" for name in ("callback", "experiment", "logger", "result", "stopper")},
+    "schedulers": "schedulers",
+    "search": "searchers",
+}
+"""Parts that are reached as ``tune.stopper.MaximumIterationStopper`` are."""
 _RUN = "Tuner(trainable, param_space=..., tune_config=..., run_config=...).fit() does it"
 _OTHERWISE = {
     "Experiment": "a Tuner is an experiment",
@@ -184,7 +193,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used: a worker process needs but a few of them, and every one it loads costs each trial."""
     if name in _MODULES:
-        return importlib.import_module(f"tuner.{name}")
+        return importlib.import_module(_MODULES[name])
     if name not in _HOMES:
         hint = f"; {_OTHERWISE[name]}" if name in _OTHERWISE else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
+from schedulers import ASHAScheduler
+from searchers import BasicVariantGenerator
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
@@ -40,6 +42,8 @@ def test_the_modules_are_there_without_an_import_of_their_own():
     assert tune.result.SHOULD_CHECKPOINT == "should_checkpoint"
     assert tune.result.TRAINING_ITERATION == "training_iteration"
     assert tune.stopper.Stopper is tune.Stopper
+    assert tune.schedulers.ASHAScheduler is ASHAScheduler
+    assert tune.search.BasicVariantGenerator is BasicVariantGenerator
 
 
 @pytest.mark.parametrize(
