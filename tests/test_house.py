@@ -73,8 +73,8 @@ def test_every_name_of_a_face_exists_and_is_documented(package):
 
 @pytest.mark.parametrize("module", list(modules_with_examples()))
 def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
-    if module == "searchers.nevergrad_search" and not importlib.util.find_spec("nevergrad"):
-        pytest.skip("Nevergrad is not installed: it goes with no other extra")
+    if module == "searchers.nevergrad_search":
+        request.getfixturevalue("nevergrad")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     given = {"getfixture": request.getfixturevalue}

@@ -1,6 +1,5 @@
 """Every searcher fulfils the contract of searchers."""
 
-import importlib.util
 import warnings
 
 import pytest
@@ -223,12 +222,8 @@ class TestAxSearch(SearcherContract):
         return AxSearch(method="random_search")  # its models take seconds; they have a test of their own
 
 
+@pytest.mark.usefixtures("nevergrad")
 class TestNevergradSearch(SearcherContract):
-    @pytest.fixture(autouse=True)
-    def _needs_nevergrad(self):
-        if not importlib.util.find_spec("nevergrad"):
-            pytest.skip("Nevergrad is not installed")
-
     def make_searcher(self):
         return NevergradSearch("TwoPointsDE")
 

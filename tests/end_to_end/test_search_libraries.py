@@ -1,7 +1,5 @@
 """Experiments with searchers that ask a library go on after a restore as if they had not been interrupted."""
 
-import importlib.util
-
 import pytest
 
 import tuner as tune
@@ -24,11 +22,15 @@ def train(config):
         tune.report({"loss": config["lr"] * config["deep"]["n"] / step})
 
 
+@pytest.fixture(params=SEARCHERS)
+def name(request):
+    if request.param == "nevergrad":
+        request.getfixturevalue("nevergrad")
+    return request.param
+
+
 @pytest.mark.parametrize("has_snapshots", [False, True])
-@pytest.mark.parametrize("name", SEARCHERS)
 def test_a_restored_search_goes_on_as_if_uninterrupted(fit, tmp_path, monkeypatch, name, has_snapshots):
-    if name == "nevergrad" and not importlib.util.find_spec("nevergrad"):
-        pytest.skip("Nevergrad is not installed")
     if has_snapshots:
         monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0.000001")
     settings = {"metric": "loss", "mode": "min", "seed": 1, "max_concurrent_trials": 1}

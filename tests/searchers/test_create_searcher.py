@@ -1,5 +1,3 @@
-import importlib.util
-
 import pytest
 
 import searchers
@@ -20,9 +18,8 @@ def test_searchers_with_a_library_go_by_its_name(name, kind):
     assert isinstance(create_searcher(name, metric="loss", mode="min"), getattr(searchers, kind))
 
 
+@pytest.mark.usefixtures("nevergrad")
 def test_nevergrad_goes_by_its_name():
-    if not importlib.util.find_spec("nevergrad"):
-        pytest.skip("Nevergrad is not installed")
     assert isinstance(create_searcher("nevergrad", optimizer="CMA"), searchers.NevergradSearch)
 
 

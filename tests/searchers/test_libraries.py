@@ -1,6 +1,5 @@
 """What holds for each searcher that asks a library with all that was tried so far; how well they find their way is told at the end."""
 
-import importlib.util
 import json
 import math
 import random
@@ -26,14 +25,6 @@ MAKERS = {
     "ax": (lambda **given: AxSearch(**({"method": "random_search"} | given)), MIXED),
     "nevergrad": (lambda **given: NevergradSearch(**({"optimizer": "TwoPointsDE"} | given)), MIXED),
 }
-
-
-@pytest.fixture
-def nevergrad():
-    """Return the library as its searcher imports it: by itself it fails beside today's bayesian-optimization."""
-    if not importlib.util.find_spec("nevergrad"):
-        pytest.skip("Nevergrad is not installed")
-    return NevergradSearch._module()
 
 
 @pytest.fixture(params=MAKERS)
