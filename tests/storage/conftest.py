@@ -1,7 +1,6 @@
 """Disks that fail, and a disk that forgets what was not synced."""
 
 import errno
-import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -70,7 +69,7 @@ class MemoryDisk:
         self._names = {}
         self._safe_names = {}
         self._open = {}
-        self._numbers = itertools.count(1)
+        self._num_opened = 0
 
     def names(self, directory):
         return [path.name for path in self._names if path.parent == directory]
@@ -84,7 +83,8 @@ class MemoryDisk:
         return self.open(path)
 
     def open(self, path):
-        descriptor = next(self._numbers)
+        self._num_opened += 1
+        descriptor = self._num_opened
         self._open[descriptor] = self._names[path]
         return descriptor
 
