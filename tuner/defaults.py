@@ -18,6 +18,7 @@ from schedulers.scheduler import Scheduler
 from searchers.model_search import ModelSearch, num_first_points
 from searchers.searcher import Searcher
 from searchers.space import Normal, SearchSpace
+from searchers.wrapper import SearcherWrapper
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.stoppers import MaximumIterationStopper
 from tuner.execution.trainable import can_be_saved
@@ -101,17 +102,23 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
     has first points are compared at each level, and later trials at the highest level below half of a full training for the first time.
 
     Args:
-        searcher: Who suggests.
+        searcher: Who suggests, in wrappers or without.
         full: The iteration at which a trial ends that nobody stops early; None where nothing tells.
         num_samples: How many trials there will be; -1 for an endless number.
         **arguments: Others of the scheduler.
     """
     # Trials end where the stop criterion says, which may say otherwise after a restore.
     max_t, grace_period = (NO_END, 1) if full is None else (full, max(1, full // REDUCTION_FACTOR**NUM_RUNGS))
-    if full is not None and isinstance(searcher, ModelSearch):
+    if full is not None and _has_model(searcher):
         arguments |= {"num_scouts": num_first_points(num_samples), "later_grace_period": _later(grace_period, full)}
     fixed = {"max_t": max_t, "grace_period": grace_period, "reduction_factor": REDUCTION_FACTOR, "stop_last_trials": False}
     return schedulers.AsyncHyperBandScheduler(**{**fixed, **arguments})
+
+
+def _has_model(searcher: Searcher) -> bool:
+    while isinstance(searcher, SearcherWrapper):
+        searcher = searcher.searcher
+    return isinstance(searcher, ModelSearch)
 
 
 def _later(grace_period: int, full: int) -> int:

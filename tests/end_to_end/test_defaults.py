@@ -6,7 +6,7 @@ import pytest
 
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
-from searchers import BasicVariantGenerator, OptunaSearch, TreeSearch
+from searchers import BasicVariantGenerator, ConcurrencyLimiter, DuplicateGuard, OptunaSearch, TreeSearch
 from tuner.config import RunConfig, TuneConfig
 from tuner.defaults import NO_END, full_iteration
 from tuner.directory import read_record
@@ -124,6 +124,12 @@ def test_beside_a_model_only_scouts_are_compared_early(full, num_samples, levels
 def test_beside_random_samples_all_are_compared_early():
     scheduler = plan(stop={"training_iteration": 27}, scheduler="auto", search_alg=BasicVariantGenerator()).scheduler
     assert "num_scouts" not in scheduler.declared_arguments
+
+
+def test_a_model_in_wrappers_is_a_model():
+    searcher = ConcurrencyLimiter(DuplicateGuard(TreeSearch()), max_concurrent=2)
+    scheduler = plan(stop={"training_iteration": 27}, scheduler="auto", search_alg=searcher, num_samples=40).scheduler
+    assert scheduler.declared_arguments["num_scouts"] == 10
 
 
 def test_without_an_end_there_are_levels_enough():
