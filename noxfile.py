@@ -22,7 +22,7 @@ def install(session: nox.Session, extra: str) -> None:
     session.install("--editable", f".[{extra}]", "--constraint", "constraints.txt")
 
 
-@nox.session
+@nox.session(python=["3.11", "3.12", "3.13"])
 def tests(session: nox.Session) -> None:
     """Run the test suite; arguments behind ``--`` go to pytest."""
     install(session, "test")

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _NUM_SHOWN = 12
+_TYPED_IN = frozenset({"<string>", "<stdin>"})
+"""Names that all code has which was given to ``exec`` or to an interpreter, whatever text may be found under them."""
 
 
 def fingerprint(trainable: Any, name: str) -> dict[str, str | None]:
@@ -44,6 +46,8 @@ def _defined(trainable: Any) -> Any:
 
 def _source_hash(code: Any) -> str | None:
     try:
+        if inspect.getfile(code) in _TYPED_IN:
+            return None
         return hashlib.sha256(inspect.getsource(code).encode(errors="surrogatepass")).hexdigest()
     except (OSError, TypeError, SyntaxError, IndexError):  # typed in, generated or built in; or its file has changed under it
         return None

@@ -3,6 +3,7 @@
 import math
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,7 @@ def test_a_restored_trial_goes_on_in_its_run_and_what_was_lost_is_there(start, r
 def test_a_trial_that_ended_unheard_is_told_later(start, runs, uri, make_trial, report):
     trial = make_trial()
     trial.status, trial.ending = Status.TERMINATED, Ending.COMPLETED
-    told = [report(trial, 1, loss=1.0)]
+    told = [report(trial, 1, loss=1.0, timestamp=100)]
     logger = start()
     logger.catch_up([trial], lambda _: told)
     logger.on_experiment_end(trials=[trial])
@@ -196,7 +197,8 @@ def test_a_store_is_made_whole_or_not_at_all(tmp_path):
     path = tmp_path / "mlflow.db"
 
     def killed_half_way(uri):
-        sqlite3.connect(uri.removeprefix("sqlite:///")).execute("create table experiments (a)")
+        with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as store:
+            store.execute("create table experiments (a)")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -1,6 +1,7 @@
 """A trainable is told from another by its name and its source, whatever was bound to it."""
 
 import functools
+import linecache
 
 import tuner as tune
 from tuner.fingerprint import differences, fingerprint
@@ -53,6 +54,14 @@ def test_without_a_source_there_is_nothing_to_compare():
     typed_in = fingerprint(names["train"], "train")
     assert typed_in["source_sha256"] is None
     assert list(differences({**typed_in, "source_sha256": "0" * 64}, typed_in)) == []
+
+
+def test_the_text_behind_python_c_is_no_source_of_what_was_typed_in(monkeypatch):
+    """From Python 3.13 on it can be read, under the name that all code has which is given to exec."""
+    monkeypatch.setitem(linecache.cache, "<string>", (9, None, ["import sys\n", "sys.exit()\n"], "<string>"))
+    names = {}
+    exec("def train(config): return {}", names)  # noqa: S102  (a function without a file)
+    assert fingerprint(names["train"], "train")["source_sha256"] is None
 
 
 def test_another_module_is_no_difference():

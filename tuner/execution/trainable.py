@@ -29,6 +29,8 @@ from .values import Converter
 DICT_CHECKPOINT = "_dict_checkpoint.pkl"
 """File that holds what `Trainable.save_checkpoint` returned as a dictionary."""
 _STANDALONE = "default"
+_ABOUT_A_CLASS = ("__module__", "__qualname__", "__doc__", "__firstlineno__")
+"""What one class says of itself; by the line, which there is from Python 3.13 on, its source is found."""
 
 
 class Trainable(ABC):
@@ -328,7 +330,7 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
 def derive(trainable: Any, **attributes: Any) -> Any:
     """Return a trainable that acts and is called like this one but has other attributes."""
     if is_class_trainable(trainable):
-        names = {name: getattr(trainable, name) for name in ("__module__", "__qualname__", "__doc__")}
+        names = {name: getattr(trainable, name) for name in _ABOUT_A_CLASS if hasattr(trainable, name)}
         return types.new_class(trainable.__name__, (trainable,), exec_body=lambda body: body.update(names | attributes))
     bound = bind(trainable, {})
     vars(bound).update(attributes)
