@@ -21,7 +21,7 @@ EXAMPLES = {
     "define_by_run.py": (["--trials", "6"], ["Tried:", "Best configuration:"]),
     "several_objectives.py": (["--trials", "6"], ["Nothing beats these in both:", "Pareto front:"]),
     "constraints.py": (["--trials", "6"], ["In the second half of the search,", "Best within the budget:", "Best of all:"]),
-    "warm_start.py": (["--trials", "3", "--seed", "1"], ["to begin with:", "Best configuration:"]),
+    "warm_start.py": (["--trials", "3"], ["to begin with:", "Best configuration:"]),
     "prior.py": (["--trials", "5", "--searches", "1"], ["with a prior", "without", "Best configuration:"]),
     "keras_digits.py": (["--trials", "3"], ["Best configuration:", "Its network after 18 epochs:"]),
     "lightgbm_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
@@ -86,5 +86,6 @@ def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_run(name, tmp_path):
     arguments, expected = EXAMPLES[name]
-    printed = run_python(str(ROOT / "examples" / name), *arguments, "--storage-path", str(tmp_path), cwd=tmp_path)
+    # Which trial is best, and so what is told of it, must not be drawn anew: few trials of a wide space may all be bad ones.
+    printed = run_python(str(ROOT / "examples" / name), *arguments, "--seed", "3", "--storage-path", str(tmp_path), cwd=tmp_path)
     assert [text for text in expected if text not in printed] == []
