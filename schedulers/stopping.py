@@ -48,17 +48,16 @@ class Stopping(RungRule):
     def judge(self, report: Report, experiment: ExperimentView) -> Sequence[Decision]:
         """Stop the trial where it is not good enough for its age, or has reached the last level."""
         standing = self._record(report)
-        numbers = {**_numbers_of(standing), "time": strict(report.time), "bracket": report.bracket}
         max_t = self._plan.levels[-1]
         if report.time >= max_t:
-            reason = Reason(full_training(self._plan.prefix), {**numbers, "max_t": max_t})
+            reason = Reason(full_training(self._plan.prefix), {**_numbers_of(report, standing), "max_t": max_t})
             return (Stop(report.trial_id, reason, is_complete=True),) if self._plan.stops_last_trials else ()
         if standing is None:
             return ()
         if not standing.survives:
-            return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.rung", numbers)),)
+            return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.rung", _numbers_of(report, standing))),)
         if not self._known_good.admits(report.trial_id, standing.level, standing.value, self._direction()):
-            numbers["threshold"] = self._known_good.threshold(standing.level)
+            numbers = {**_numbers_of(report, standing), "threshold": self._known_good.threshold(standing.level)}
             return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.known_good", numbers)),)
         return ()
 
@@ -98,14 +97,15 @@ class Stopping(RungRule):
         self._known_good.load_state_dict(state["known_good"])
 
 
-def _numbers_of(standing: Standing | None) -> dict[str, Number | str]:
-    if standing is None:
-        return {}
-    return {
-        "rung": standing.level,
-        "value": strict(standing.value),
-        "cutoff": strict(standing.cutoff),
-        "rank": standing.rank,
-        "num_recorded": standing.num_recorded,
-        "num_kept": standing.num_kept,
-    }
+def _numbers_of(report: Report, standing: Standing | None) -> dict[str, Number | str]:
+    numbers: dict[str, Number | str] = {}
+    if standing is not None:
+        numbers = {
+            "rung": standing.level,
+            "value": strict(standing.value),
+            "cutoff": strict(standing.cutoff),
+            "rank": standing.rank,
+            "num_recorded": standing.num_recorded,
+            "num_kept": standing.num_kept,
+        }
+    return {**numbers, "time": strict(report.time), "bracket": report.bracket}

@@ -21,6 +21,9 @@ from tuner.execution.executor import Executor
 from .helm import Helm
 
 _NOTICEABLE_S = 0.1
+# Every turn ends, and mostly in the same way.
+_TURN_ENDED = TurnEnded()
+_TURN_ENDED_IN_ROUTINE = TurnEnded(is_routine=True)
 
 
 class EventLog(Protocol):
@@ -166,8 +169,8 @@ class Driver:
 
     def _end_turn(self) -> None:
         at_s = self.elapsed_s
-        outcome = self._experiment.handle(TurnEnded(), at_s)
-        self._log.append(TurnEnded(outcome.is_routine), at_s, outcome.advice)
+        outcome = self._experiment.handle(_TURN_ENDED, at_s)
+        self._log.append(_TURN_ENDED_IN_ROUTINE if outcome.is_routine else _TURN_ENDED, at_s, outcome.advice)
         if not outcome.is_routine:
             self._write()
         self._take(outcome)
@@ -206,7 +209,7 @@ class Driver:
             self._answers.extend(self._proposer.ask(asked))
 
     def _is_for_executor(self, command: Command) -> TypeGuard[WorkerCommand]:
-        if isinstance(command, DeleteCheckpoint | AskSearcher):
+        if isinstance(command, (DeleteCheckpoint, AskSearcher)):
             return False
         return not (isinstance(command, StartWorker) and command.checkpoint and self._has_lost(command.checkpoint, command))
 

@@ -24,7 +24,7 @@ from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Ending, Trial
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.layout import trial_directory
+from tuner.storage.layout import trial_directory, trial_path
 
 from .proposer import Proposer
 
@@ -99,7 +99,7 @@ class Observers:
     def tell(self, notice: Notice) -> bool:
         """Tell everybody; return whether a callback wants a checkpoint of the trial at its result."""
         if isinstance(notice, TrialAdded):
-            notice.trial.local_path = str(trial_directory(self._experiment_path, notice.trial.trial_id))
+            notice.trial.local_path = trial_path(self._experiment_path, notice.trial.trial_id)
         self._proposer.tell(notice)
         info: dict[str, Any] = {"iteration": self.turn, "trials": self._trials, "trial": notice.trial}
         if isinstance(notice, ResultRecorded):

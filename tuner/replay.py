@@ -13,7 +13,7 @@ from tuner.core.experiment import Experiment
 from tuner.storage import records
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.disk import LOCAL_DISK, Disk
-from tuner.storage.layout import trial_directory
+from tuner.storage.layout import trial_path
 from tuner.storage.past import happened
 
 from .proposer import Proposer
@@ -80,7 +80,7 @@ def replay(
         outcome = experiment.handle(event, elapsed_s, advice)
         for notice in outcome.notices:
             if isinstance(notice, TrialAdded):
-                notice.trial.local_path = str(trial_directory(directory, notice.trial.trial_id))
+                notice.trial.local_path = trial_path(directory, notice.trial.trial_id)
             heard_of_s[notice.trial.trial_id] = elapsed_s
         untold += outcome.notices
         if not is_answer:

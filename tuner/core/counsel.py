@@ -95,7 +95,8 @@ class Counsel:
 
     def reason_to_end(self, now_s: float) -> Reason | None:
         """Return why the whole experiment is to end now; None if it is not."""
-        return next((said.reason for said in self._settle(self._ends(now_s)) if isinstance(said, StopAll)), None)
+        said = self._settle(self._ends(now_s))
+        return next((one.reason for one in said if isinstance(one, StopAll)), None) if said else None
 
     def on_trial_add(self, trial: Trial) -> list[Decision]:
         """See `Scheduler.on_trial_add`, as for all that follow."""

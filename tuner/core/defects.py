@@ -18,7 +18,8 @@ def checked(said: Sequence[Decision], scheduler: Scheduler) -> Sequence[Decision
     Raises:
         InvalidDecision: If it is not a list of decisions.
     """
-    if isinstance(said, str) or not isinstance(said, Sequence):
+    # Those that it nearly always is come first: to ask whether something is a sequence takes ten times as long.
+    if isinstance(said, str) or not isinstance(said, (tuple, list, Sequence)):
         raise InvalidDecision(f"{_name(scheduler)} must return a list of decisions, empty for none, got {said!r:.200}")
     for decision in said:
         if not isinstance(decision, Stop | Pause | Resume | Save | Exploit | Resize):

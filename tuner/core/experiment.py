@@ -46,7 +46,7 @@ class Experiment(SteeredLives):
         self._is_routine = False
         self.counsel.begin(recorded)
         # What trials report frees no slot and makes none ready, unless something is decided on it.
-        self._is_unsettled |= not isinstance(event, ev.ResultReported | ev.TurnEnded)
+        self._is_unsettled |= not isinstance(event, (ev.ResultReported, ev.TurnEnded))
         self._dispatch(event)
         if self.exploits.has_released:
             for donor in self.exploits.take_released():

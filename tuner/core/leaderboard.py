@@ -56,7 +56,7 @@ class Leaderboard:
     def consider(self, trial: Trial, flat: Mapping[str, Any]) -> None:
         """Take in a flattened result; of equal values the earlier one stays ahead."""
         value = flat.get(self._metric) if self._metric else None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (float, int)) or not math.isfinite(value):
             return
         cost = self._sign * value
         if self.trial is None or cost < self._sign * self.value:

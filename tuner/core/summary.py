@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
+
+_NUM_RECENT: Final = 10
 
 
 class MetricSummary:
@@ -28,7 +29,7 @@ class MetricSummary:
         self.count = 0
         self.last = self.min = self.max = math.nan
         self._total = 0.0
-        self._recent: deque[float] = deque(maxlen=10)
+        self._recent: list[float] = []  # a deque takes 760 bytes however few it holds, for each metric of each trial
 
     def add(self, value: float) -> None:
         """Take in the next value."""
@@ -36,6 +37,8 @@ class MetricSummary:
         self.last = value
         self._total += value
         self._recent.append(value)
+        if len(self._recent) > _NUM_RECENT:
+            del self._recent[0]
         # `not (a >= b)` is also true where b is NaN, which is how the first number replaces it.
         if math.isfinite(value):
             if not self.min <= value:
@@ -68,7 +71,7 @@ class MetricSummary:
 
     def recent_avg(self, num_values: int) -> float:
         """Return the mean of the latest `num_values` (at most 10) values, of fewer where there are fewer."""
-        values = list(self._recent)[-num_values:]
+        values = self._recent[-num_values:]
         return sum(values) / len(values) if values else math.nan
 
     def by_scope(self, scope: str, mode: str) -> float:

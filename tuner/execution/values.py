@@ -155,7 +155,7 @@ def as_metrics(value: Any) -> Any:
         >>> as_metrics(0.25)
         {'_metric': 0.25}
     """
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return value
     plain = _from_array(value)
     return {DEFAULT_METRIC: plain} if isinstance(plain, (int, float)) and not isinstance(plain, bool) else value

@@ -83,6 +83,11 @@ def trial_directory(experiment: str | os.PathLike[str], trial_id: str) -> Path:
     Raises:
         StorageError: If the id is none of ours, and might lead out of the experiment.
     """
+    return Path(trial_path(experiment, trial_id))
+
+
+def trial_path(experiment: str | os.PathLike[str], trial_id: str) -> str:
+    """Return the path of a trial's directory; see `trial_directory`."""
     if not _TRIAL_ID.fullmatch(trial_id):
         raise StorageError(f"trial_id must be letters, digits, '_' or '-', got {trial_id!r}; the experiment is damaged")
-    return Path(experiment) / trial_id
+    return os.path.join(experiment, trial_id)  # noqa: PTH118  (there is one for each trial, and a `Path` takes ten times as long)
