@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as Served
 from tensorboard.compat.proto.event_pb2 import Event
@@ -232,6 +234,23 @@ def test_a_void_record_is_as_long_as_another_and_says_nothing(size):
     event = Event.FromString(void[12:-4])
     assert (event.wall_time, event.WhichOneof("what"), event.step) == (1.0, None, 0)
     assert list(records(void + record)) == [void, record]
+
+
+@given(
+    at=st.floats(1.0, 1e10),
+    step=st.integers(0, 2**63 - 1),
+    values=st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=200), st.floats(allow_nan=False), max_size=5),
+)
+@example(at=1.0, step=0, values={"x": 1.0})
+@example(at=1.0, step=127, values={"x" * 118: 1.0, "x" * 119: 1.0})
+@example(at=1.0, step=128, values={"x" * 122: 1e300, "x" * 123: -math.inf})
+def test_a_record_of_curves_is_what_the_message_types_make_of_it(at, step, values):
+    record = EventEncoder().scalars(at, step, values)
+    event = Event(wall_time=at, step=step)
+    for tag, value in values.items():
+        event.summary.value.add(tag=tag, simple_value=value)
+    assert list(records(record)) == [record]
+    assert record[12:-4] == event.SerializeToString()
 
 
 def test_a_first_attempt_removes_what_an_earlier_one_of_that_name_left(logger, make_trial, report):

@@ -52,7 +52,7 @@ class _JsonFile(TrialFile):
         self._path = directory / RESULTS
         self._last_iteration: int | None = None
         self._num_earlier = 0
-        self._tail = "}\n"
+        self._tail = b"}\n"
 
     def __str__(self) -> str:
         return str(self._path)
@@ -72,12 +72,12 @@ class _JsonFile(TrialFile):
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:
             self.replace(self.directory / PARAMS, encode_json(begin.config, is_pretty=True).encode() + b"\n")
-            self._tail = f',"config":{encode_json(begin.config)}}}\n'
+            self._tail = b',"config":%b}\n' % _encode(begin.config)
         if cut := self.cut(segment):
             self._cut_back(*cut)
-        lines = [encode_json(row.result)[:-1] + self._tail for row in pace(segment.rows)]
+        lines = [_encode(row.result)[:-1] + self._tail for row in pace(segment.rows)]
         if lines:
-            self.append(self._path, "".join(lines).encode())
+            self.append(self._path, b"".join(lines))
             self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
 
     def _cut_back(self, num_earlier: int, iteration: int) -> None:
@@ -111,6 +111,10 @@ def read_rows(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
                 continue
             if isinstance(row, dict) and line.endswith(b"\n"):
                 yield line, row
+
+
+def _encode(value: Any) -> bytes:
+    return fast_json.dumps(value) or encode_json(value).encode()
 
 
 def encode_json(value: Any, *, is_pretty: bool = False) -> str:

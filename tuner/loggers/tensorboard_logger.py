@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import numbers
@@ -167,7 +168,7 @@ class _EventFile(TrialFile):
 
     def _encode(self, row: Row) -> bytes:
         self._counts_timesteps = _counts_timesteps(row.result)
-        return self._encoder.scalars(row.at, _step(row.result), dict(_scalars(row.flat)))
+        return self._encoder.scalars(row.at, _step(row.result), dict(_scalars(row.flat, self._counts_timesteps)))
 
     def _discard(self) -> None:
         for path in _event_files(self.directory):
@@ -229,11 +230,15 @@ def _step(result: Mapping[str, Any]) -> int:
     return int(result[keys.TIMESTEPS_TOTAL] if _counts_timesteps(result) else result.get(keys.TRAINING_ITERATION, 0))
 
 
-def _scalars(flat: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    hidden = _HIDDEN_BESIDE_TIMESTEPS if _counts_timesteps(flat) else _HIDDEN
-    for key, value in flat.items():
-        if key in hidden:
-            continue
+@functools.lru_cache(maxsize=64)
+def _curves(counts_timesteps: bool, *names: str) -> tuple[str, ...]:
+    hidden = _HIDDEN_BESIDE_TIMESTEPS if counts_timesteps else _HIDDEN
+    return tuple(name for name in names if name not in hidden)
+
+
+def _scalars(flat: Mapping[str, Any], counts_timesteps: bool) -> Iterator[tuple[str, float]]:
+    for key in _curves(counts_timesteps, *flat):  # the same for all results of a trial, and mostly of all trials
+        value = flat[key]
         if value.__class__ is float or isinstance(value, _NUMBERS):
             number = _as_float(value)
             if not math.isnan(number):
