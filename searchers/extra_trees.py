@@ -120,32 +120,31 @@ class _Growth:
         cuts = lows + (highs - lows) * rng.random(lows.shape)
         cuts = np.where(cuts > lows, cuts, highs)  # a cut at the lower end would leave the first side empty
         local = np.repeat(np.arange(len(starts)), sizes)
-        is_first = self.coded < cuts[:, local]
-        gains = self._gains(is_first, starts, sizes, min_leaf)
+        is_first = self.coded < cuts.take(local, axis=1)
+        totals = np.add.reduceat(self.targets, starts)
+        gains = self._gains(is_first, starts, sizes, totals, min_leaf)
         best = gains.argmax(axis=0)
         columns = np.arange(len(starts))
         is_mixed = np.maximum.reduceat(self.targets, starts) > np.minimum.reduceat(self.targets, starts)
         is_cut = is_mixed & (gains[best, columns] > _NOT_ALLOWED) & (not is_last)
-        self._note(starts, sizes, best, cuts[best, columns], is_cut)
+        self._note(best, cuts[best, columns], totals / sizes, is_cut)
         return self._descend(is_first[best[local], np.arange(len(local))], is_cut, local)
 
-    def _gains(self, is_first: Array, starts: Array, sizes: Array, min_leaf: int) -> Array:
+    def _gains(self, is_first: Array, starts: Array, sizes: Array, totals: Array, min_leaf: int) -> Array:
         """Return by how much each cut lowers the squared error, by column and node; minus infinity where it is not allowed."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        total = np.add.reduceat(self.targets, starts)
         first = np.add.reduceat(is_first * self.targets, starts, axis=1)
         first_size = np.add.reduceat(is_first, starts, axis=1, dtype=np.int32)
         second_size = sizes - first_size
-        gains = first**2 / np.maximum(first_size, 1) + (total - first) ** 2 / np.maximum(second_size, 1) - total**2 / sizes
+        gains = first**2 / np.maximum(first_size, 1) + (totals - first) ** 2 / np.maximum(second_size, 1) - totals**2 / sizes
         return np.where((first_size >= min_leaf) & (second_size >= min_leaf), gains, _NOT_ALLOWED)
 
-    def _note(self, starts: Array, sizes: Array, features: Array, thresholds: Array, is_cut: Array) -> None:
+    def _note(self, features: Array, thresholds: Array, values: Array, is_cut: Array) -> None:
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        values = np.add.reduceat(self.targets, starts) / sizes
         below = self.num_nodes + 2 * (np.cumsum(is_cut) - 1)
-        children = np.where(is_cut, below, self.first + np.arange(len(starts)))
+        children = np.where(is_cut, below, self.first + np.arange(len(values)))
         self.parts.append((features, thresholds, children, values))
 
     def _descend(self, goes_first: Array, is_cut: Array, local: Array) -> bool:
@@ -154,10 +153,11 @@ class _Growth:
         children = self.parts[-1][2]
         goes_on = np.flatnonzero(is_cut[local])
         nodes = children[local[goes_on]] + ~goes_first[goes_on]
-        order = goes_on[np.argsort(nodes, kind="stable")]
+        by_node = nodes.argsort(kind="stable")
+        order = goes_on[by_node]
         self.first, self.num_nodes = self.num_nodes, self.num_nodes + 2 * int(is_cut.sum())
-        self.nodes = np.sort(nodes, kind="stable")
-        self.coded, self.targets = self.coded[:, order], self.targets[order]
+        self.nodes, self.targets = nodes[by_node], self.targets[order]
+        self.coded = self.coded.take(order, axis=1)
         return len(order) > 0
 
     def forest(self, codes: tuple[dict[int, Array], ...]) -> ExtraTrees:

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import compress, islice
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, final
 
@@ -79,14 +80,21 @@ class Observations:
 
     def __init__(self) -> None:
         self.trials: dict[str, Observed] = {}
+        self._vectors: Array | None = None
+        """Those of the first trials; the others are put behind them when they are asked for."""
 
     def add(self, name: str, vector: list[float]) -> None:
         """Take in a new trial."""
-        self.trials[name] = Observed(vector)
+        self._add(name, Observed(vector))
 
     def add_evaluated(self, name: str, vector: list[float], reward: float) -> None:
         """Take in a trial of another experiment; smaller rewards are better."""
-        self.trials[name] = Observed(vector, is_over=True, reward=reward if math.isfinite(reward) else math.inf)
+        self._add(name, Observed(vector, is_over=True, reward=reward if math.isfinite(reward) else math.inf))
+
+    def _add(self, name: str, trial: Observed) -> None:
+        if name in self.trials:
+            self._vectors = None
+        self.trials[name] = trial
 
     def record(self, name: str, time: float, value: float) -> None:
         """Take in a value; one for the same time replaces it.
@@ -112,17 +120,22 @@ class Observations:
         return sum(1 for trial in self.trials.values() if trial.is_known)
 
     def vectors(self) -> Array:
-        """Return the configurations of all trials, one per row, whether or not they have results."""
+        """Return the configurations of all trials, one per row, whether or not they have results; not to be modified."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        return np.array([trial.vector for trial in self.trials.values()], dtype=float)
+        before = self._vectors
+        added = np.array([trial.vector for trial in islice(self.trials.values(), 0 if before is None else len(before), None)], dtype=float)
+        if len(added):
+            self._vectors = added if before is None else np.concatenate([before, added])
+        return added if self._vectors is None else self._vectors
 
     def table(self) -> Table:
         """Return what a model is fitted to."""
         import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-        names = tuple(name for name, trial in self.trials.items() if trial.is_known)
-        known = [self.trials[name] for name in names]
+        is_known = np.array([trial.is_known for trial in self.trials.values()], dtype=bool)
+        names = tuple(compress(self.trials, is_known))
+        known = list(compress(self.trials.values(), is_known))
         # What failed stays where it is put first: at the end.
         quantiles = np.full(len(known), 1 - 0.5 / max(len(known), 1))
         heights = np.zeros(len(known), dtype=int)
@@ -133,7 +146,7 @@ class Observations:
             shares = np.sort(quantiles[places]) if height else (np.arange(len(places)) + 0.5) / len(known)
             quantiles[places] = dealt(values, shares)
             heights[places] = height
-        return Table(names, np.array([trial.vector for trial in known], dtype=float), quantiles, heights, levels)
+        return Table(names, self.vectors()[is_known], quantiles, heights, levels)
 
     def _reached(self, known: list[Observed]) -> Iterator[Level]:
         """Yield the levels with the values there, from the lowest to the highest."""
@@ -179,7 +192,7 @@ class Observations:
                 self.add_evaluated(name, vector, _number(known[0]))
             else:
                 curve, is_over, is_failed = known
-                self.trials[name] = Observed(vector, {slot: _number(value) for slot, value in curve}, is_over, is_failed)
+                self._add(name, Observed(vector, {slot: _number(value) for slot, value in curve}, is_over, is_failed))
 
 
 @final

@@ -10,7 +10,7 @@ from .encoding import Encoding
 from .extra_trees import grow
 from .forecast import forecast
 from .model_search import ModelSearch
-from .observations import Table
+from .observations import Table, normal_scores
 from .trend import Trend
 
 if TYPE_CHECKING:
@@ -119,13 +119,12 @@ def _learnt(table: Table, rng: Generator) -> tuple[Array, Array]:
     """Return the vectors and scores of the trials that the model is fitted to."""
     import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
 
-    scores = table.scores
-    if len(scores) <= MAX_ROWS:
-        return table.vectors, scores
+    if len(table.quantiles) <= MAX_ROWS:
+        return table.vectors, table.scores
     order = np.argsort(table.quantiles, kind="stable")
     others = rng.permutation(order[MAX_ROWS // 2 :])[: MAX_ROWS // 2]
     kept = np.concatenate([order[: MAX_ROWS // 2], others])
-    return table.vectors[kept], scores[kept]
+    return table.vectors[kept], normal_scores(table.quantiles[kept])
 
 
 def _told(rows: Array, scores: Array, pool: Array, encoding: Encoding, rng: Generator) -> Array:

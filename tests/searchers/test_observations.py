@@ -111,3 +111,17 @@ def test_what_is_no_number_is_told_as_such(value):
 @pytest.mark.parametrize("time", [0, -1.0, 1e-300])
 def test_a_time_from_zero_down_has_a_slot(time):
     assert slot_of(time) <= slot_of(1e-3) < slot_of(1) == 0 < slot_of(2)
+
+
+def test_vectors_follow_what_is_added_and_replaced():
+    observations = Observations()
+    assert observations.vectors().tolist() == []
+    observations.add("a", [0.1])
+    assert observations.vectors().tolist() == [[0.1]]
+    observations.add("b", [0.2])
+    observations.record("b", 1, 5.0)
+    observations.add_evaluated("c", [0.3], 1.0)
+    assert observations.vectors().tolist() == [[0.1], [0.2], [0.3]]
+    assert observations.table().vectors.tolist() == [[0.2], [0.3]]
+    observations.add("a", [0.4])
+    assert observations.vectors().tolist() == [[0.4], [0.2], [0.3]]
