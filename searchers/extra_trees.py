@@ -120,7 +120,7 @@ class _Growth:
         cuts = lows + (highs - lows) * rng.random(lows.shape)
         cuts = np.where(cuts > lows, cuts, highs)  # a cut at the lower end would leave the first side empty
         local = np.repeat(np.arange(len(starts)), sizes)
-        is_first = self.coded < cuts.take(local, axis=1)
+        is_first = self.coded < cuts.take(local, axis=1)  # which takes a third of the time of an index
         totals = np.add.reduceat(self.targets, starts)
         gains = self._gains(is_first, starts, sizes, totals, min_leaf)
         best = gains.argmax(axis=0)

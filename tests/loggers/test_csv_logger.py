@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.loggers.table_cells import is_in
 from tuner.core.trial import Trial, Verdict
 from tuner.loggers.batching import BatchWriter
 from tuner.loggers.csv_logger import CSVLoggerCallback, read_table
@@ -159,11 +160,6 @@ values = st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), texts)
 names = st.sampled_from([*PLAIN, "=d", "e,f", 'g"', "h\r\n", ""])
 metrics = st.dictionaries(names, st.one_of(values, st.dictionaries(names, values, max_size=2)), max_size=5)
 plain_metrics = st.dictionaries(st.sampled_from(PLAIN), values, max_size=4)
-
-
-def is_in(cell, value):
-    """Return whether a cell holds the value: a float as any text of the same float, all else as its own text."""
-    return repr(float(cell)) == repr(value) if isinstance(value, float) else cell == ("" if value is None else str(value))
 
 
 def holds(row, result):
