@@ -126,18 +126,18 @@ class _ParetoStopping(RungRule):
         rungs = self._brackets[report.bracket]
         level = rungs.reached(report.time)
         standing = None if level is None or report.values is None else rungs.record(report.trial_id, level, report.values)
-        numbers = {**self._numbers_of(standing), "time": strict(report.time), "bracket": report.bracket}
         max_t = self._plan.levels[-1]
         if report.time >= max_t:
-            reason = Reason(full_training(self._plan.prefix), {**numbers, "max_t": max_t})
+            reason = Reason(full_training(self._plan.prefix), {**self._numbers_of(report, standing), "max_t": max_t})
             return (Stop(report.trial_id, reason, is_complete=True),) if self._plan.stops_last_trials else ()
         if standing is None or standing.survives:
             return ()
-        return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.rung", numbers)),)
+        return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.rung", self._numbers_of(report, standing))),)
 
-    def _numbers_of(self, standing: FrontStanding | None) -> dict[str, Number | str]:
+    def _numbers_of(self, report: Report, standing: FrontStanding | None) -> dict[str, Number | str]:
+        of_report: dict[str, Number | str] = {"time": strict(report.time), "bracket": report.bracket}
         if standing is None:
-            return {}
+            return of_report
         signs = [1.0 if mode == "min" else -1.0 for mode in self._objectives.values()]
         values = standing.values or (float("nan"),) * len(signs)
         return {
@@ -148,6 +148,7 @@ class _ParetoStopping(RungRule):
             "position": standing.position,
             "num_recorded": standing.num_recorded,
             "num_kept": standing.num_kept,
+            **of_report,
         }
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView) -> Sequence[Decision]:

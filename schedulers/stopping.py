@@ -98,14 +98,15 @@ class Stopping(RungRule):
 
 
 def _numbers_of(report: Report, standing: Standing | None) -> dict[str, Number | str]:
-    numbers: dict[str, Number | str] = {}
-    if standing is not None:
-        numbers = {
-            "rung": standing.level,
-            "value": strict(standing.value),
-            "cutoff": strict(standing.cutoff),
-            "rank": standing.rank,
-            "num_recorded": standing.num_recorded,
-            "num_kept": standing.num_kept,
-        }
-    return {**numbers, "time": strict(report.time), "bracket": report.bracket}
+    of_report: dict[str, Number | str] = {"time": strict(report.time), "bracket": report.bracket}
+    if standing is None:
+        return of_report
+    return {
+        "rung": standing.level,
+        "value": strict(standing.value),
+        "cutoff": strict(standing.cutoff),
+        "rank": standing.rank,
+        "num_recorded": standing.num_recorded,
+        "num_kept": standing.num_kept,
+        **of_report,
+    }

@@ -134,6 +134,14 @@ def test_a_lone_empty_cell_is_a_row(logger, make_trial):
     assert cells_of(trial) == [{"loss": ""}]
 
 
+def test_a_number_too_long_for_csv_readers_is_quoted_like_any_text_when_it_is_cut(logger, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1, text="-" + "1" * 200_000))
+    logger.on_experiment_end(trials=[])
+    assert b'"-' + b"1" * 99_999 + b'..."' in (Path(trial.local_path) / "progress.csv").read_bytes()
+
+
 def test_half_a_character_does_not_stop_the_logger(logger, make_trial, report):
     trial = make_trial()
     logger.log_trial_start(trial)

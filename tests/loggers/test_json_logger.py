@@ -203,7 +203,7 @@ def test_a_defect_met_in_the_background_switches_this_logger_off_only(make_trial
     trial = make_trial()
     logger = JsonLoggerCallback()
     callbacks = CallbackList([logger])
-    monkeypatch.setattr("tuner.loggers.json_logger.encode_json", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("tuner.loggers.json_logger.json_bytes", lambda *_, **__: 1 / 0)
     callbacks.call("on_trial_start", iteration=0, trials=[], trial=trial)
     logger.writer.flush()
     callbacks.on_trial_result(report(trial, 1), iteration=1, trials=[], trial=trial)

@@ -21,7 +21,7 @@ from .rows import Row, current
 
 _NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_FLOAT = re.compile(r"[+-]?(nan|inf|\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE)
+_FLOAT = re.compile(r"[+-]?(nan|inf|\d+(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE)
 _DATED = r"\(attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)$"
 _FAILURE = re.compile(rf"^Failure #\d+ {_DATED}", re.MULTILINE)
 _RETRY = re.compile(rf"^{STARTED_AGAIN} {_DATED}", re.MULTILINE)

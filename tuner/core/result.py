@@ -55,13 +55,14 @@ SUPPLIED_BY_USER = frozenset(
 """Auto-filled keys that a trainable may report itself, to override or to be accumulated."""
 
 DELIMITER = "/"
-_SCALARS = frozenset({float, int, str, bool, type(None)})
+SCALARS = frozenset({float, int, str, bool, type(None)})
+"""The classes of what nearly every result consists of."""
 
 
 def flatten(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result with nested dictionaries joined to ``"a/b"`` keys; an empty dictionary leaves no key."""
     # Asked several times for each result, and nearly always true; a loop in Python takes three times as long.
-    if _SCALARS.issuperset(map(type, result.values())):
+    if SCALARS.issuperset(map(type, result.values())):
         return dict(result)
     flat: dict[str, Any] = {}
     _add_leaves(result, "", flat)

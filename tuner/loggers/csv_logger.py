@@ -43,8 +43,7 @@ _AUTO_FILLED = (
 _LINE_END = "\r\n"
 """As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a value, before Python 3.13."""
 _FORMULA_STARTS = frozenset("=+-@\t\r")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]inf", re.IGNORECASE)
-_PLAIN = frozenset({float, int, str, bool, type(None)})
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-]inf", re.IGNORECASE)
 _MAX_CELL = 100_000
 """Longer texts are cut: csv readers refuse fields of more than 131,072 characters."""
 
@@ -104,7 +103,7 @@ class _CsvFile(TrialFile):
         self._last_iteration = rows[-1].get(keys.TRAINING_ITERATION)
 
     def _write(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], pace: Pace[Any]) -> None:
-        lines = [list(map(row.get, columns)) for row in pace(rows)]
+        lines = [_cells(row, columns) for row in pace(rows)]
         if not self._columns:
             self.append(self._path, _encode([columns, *lines]))
             return
@@ -168,10 +167,7 @@ def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[st
 
 
 def _encode(lines: Sequence[Sequence[Any]]) -> bytes:
-    texts = {cell for line in lines for cell in line if isinstance(cell, str)}
-    if any(len(text) > _MAX_CELL for text in texts):
-        lines = [[_shortened(cell) if isinstance(cell, str) else cell for cell in line] for line in lines]
-    if not any(map(_looks_like_formula, texts)) and (data := _joined(lines)):
+    if not any(map(_looks_like_formula, {cell for line in lines for cell in line if isinstance(cell, str)})) and (data := _joined(lines)):
         return data
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator=_LINE_END)
@@ -187,7 +183,7 @@ def _joined(lines: Sequence[Sequence[Any]]) -> bytes | None:
     orjson makes the same of a list as a table does of a line, but for brackets and quotes, and in a tenth of the time: most of what a
     line costs are its floats. It writes 0.00001 for 1e-05, which is the same number.
     """
-    if not all(len(line) > 1 and _PLAIN.issuperset(map(type, line)) for line in lines):
+    if not all(len(line) > 1 and keys.SCALARS.issuperset(map(type, line)) for line in lines):
         return None
     cells = [["" if cell is None else str(cell) if cell is True or cell is False else cell for cell in line] for line in lines]
     try:
@@ -203,6 +199,10 @@ def _joined(lines: Sequence[Sequence[Any]]) -> bytes | None:
 def _looks_like_formula(cell: Any) -> bool:
     """Return whether a spreadsheet might compute the cell; such lines are quoted, so that it can be told to take them as text."""
     return isinstance(cell, str) and cell[:1] in _FORMULA_STARTS and _NUMBER.fullmatch(cell) is None
+
+
+def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
+    return [_shortened(cell) if isinstance(cell := row.get(column), str) else cell for column in columns]
 
 
 def _shortened(text: str) -> str:

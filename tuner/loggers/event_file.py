@@ -35,6 +35,7 @@ _VALUE_TAG, _TAG_TAG, _SIMPLE_VALUE_TAG = 0x0A, 0x0A, 0x15
 _TIME = struct.Struct("<BdB")
 _FLOAT_SIZE = 4
 _LAST_BYTE = 0x7F
+"""The greatest that the last byte of a number can be: all others have the uppermost bit."""
 _END_OF_STEPS = 1 << 63
 
 _COMPANIONS = ("comet_ml", "torch")
@@ -238,9 +239,9 @@ def _head(record: bytes) -> tuple[int, int | None]:
         is_last = False
         while not is_last:
             at += 1
-            step |= (payload[at] & 0x7F) << shift
+            step |= (payload[at] & _LAST_BYTE) << shift
             shift += 7
-            is_last = payload[at] < 0x80  # noqa: PLR2004  (the last byte of a number lacks the uppermost bit)
+            is_last = payload[at] <= _LAST_BYTE
         at += 1
     return step, payload[at] if at < len(payload) else None
 

@@ -71,11 +71,11 @@ class _JsonFile(TrialFile):
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:
-            self.replace(self.directory / PARAMS, encode_json(begin.config, is_pretty=True).encode() + b"\n")
-            self._tail = b',"config":%b}\n' % _encode(begin.config)
+            self.replace(self.directory / PARAMS, json_bytes(begin.config, is_pretty=True) + b"\n")
+            self._tail = b',"config":%b}\n' % json_bytes(begin.config)
         if cut := self.cut(segment):
             self._cut_back(*cut)
-        lines = [_encode(row.result)[:-1] + self._tail for row in pace(segment.rows)]
+        lines = [json_bytes(row.result)[:-1] + self._tail for row in pace(segment.rows)]
         if lines:
             self.append(self._path, b"".join(lines))
             self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
@@ -113,10 +113,6 @@ def read_rows(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
                 yield line, row
 
 
-def _encode(value: Any) -> bytes:
-    return fast_json.dumps(value) or encode_json(value).encode()
-
-
 def encode_json(value: Any, *, is_pretty: bool = False) -> str:
     """Return the value as strict JSON in ASCII, `is_pretty` indented and sorted; what JSON does not know becomes a string.
 
@@ -124,16 +120,21 @@ def encode_json(value: Any, *, is_pretty: bool = False) -> str:
         >>> encode_json({"loss": float("nan"), "path": Path("a")})
         '{"loss":"NaN","path":"a"}'
     """
+    return json_bytes(value, is_pretty=is_pretty).decode()
+
+
+def json_bytes(value: Any, *, is_pretty: bool = False) -> bytes:
+    """Return `encode_json` of the value as files hold it."""
     if (data := fast_json.dumps(value, is_pretty=is_pretty)) is not None:
-        return data.decode()
+        return data
     encoder = _pretty_encoder if is_pretty else _encoder
     try:
         if not is_pretty:
-            return encoder.encode(value)
+            return encoder.encode(value).encode()
     except (TypeError, ValueError):
         # A number that is not finite, or a key that is not a string: rare enough to be looked for only after the event.
         pass
-    return encoder.encode(_strict(value, sort_keys=is_pretty))
+    return encoder.encode(_strict(value, sort_keys=is_pretty)).encode()
 
 
 def as_json(value: Any) -> Any:

@@ -10,7 +10,7 @@ from tuner.core.trial import Graft, Trial
 from tuner.storage import layout
 
 from .callback import Callback
-from .json_logger import encode_json
+from .json_logger import json_bytes
 from .trial_file import append, replace_file
 
 
@@ -76,7 +76,7 @@ class PolicyLog(Callback):
         donor_config = _config_of(donor, _num_before(donor, graft.checkpoint.index))
         new_config = _config_of(trial, place + 1)
         step = [_tag(trial), _tag(donor), graft.iteration, graft.checkpoint.iteration, donor_config, new_config]
-        return encode_json(step).encode() + b"\n"
+        return json_bytes(step) + b"\n"
 
 
 def _num_before(trial: Trial, checkpoint_index: int) -> int:
