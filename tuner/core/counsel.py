@@ -7,7 +7,7 @@ know it when the future begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -98,11 +98,11 @@ class Counsel:
         said = self._settle(self._ends(now_s))
         return next((one.reason for one in said if isinstance(one, StopAll)), None) if said else None
 
-    def on_trial_add(self, trial: Trial) -> list[Decision]:
+    def on_trial_add(self, trial: Trial) -> Sequence[Decision]:
         """See `Scheduler.on_trial_add`, as for all that follow."""
         return self._decided(checked(self.scheduler.on_trial_add(trial), self.scheduler))
 
-    def on_trial_result(self, trial: Trial, result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[Decision]:
+    def on_trial_result(self, trial: Trial, result: Mapping[str, Any], flat: Mapping[str, Any]) -> Sequence[Decision]:
         """Ask both: the stop criterion sees the result as it was reported, with ``config``, the scheduler `flat`."""
         said: list[Decision] = []
         if self.stopper(trial.trial_id, result):
@@ -111,34 +111,33 @@ class Counsel:
         said += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
         return self._decided(said)
 
-    def on_trial_complete(self, trial: Trial, flat: Mapping[str, Any] | None) -> list[Decision]:
+    def on_trial_complete(self, trial: Trial, flat: Mapping[str, Any] | None) -> Sequence[Decision]:
         """Tell that the trial is over."""
         return self._decided(checked(self.scheduler.on_trial_complete(trial, flat), self.scheduler))
 
-    def on_trial_error(self, trial: Trial) -> list[Decision]:
+    def on_trial_error(self, trial: Trial) -> Sequence[Decision]:
         """Tell that the trial has failed for good."""
         return self._decided(checked(self.scheduler.on_trial_error(trial), self.scheduler))
 
-    def on_idle(self, paused: Sequence[Trial], num_free_slots: int) -> list[Decision]:
+    def on_idle(self, paused: Sequence[Trial], num_free_slots: int) -> Sequence[Decision]:
         """Ask what to do with paused trials."""
         return self._decided(checked(self.scheduler.on_idle(paused, num_free_slots), self.scheduler))
 
-    def _ends(self, now_s: float) -> Iterable[StopAll]:
+    def _ends(self, now_s: float) -> Sequence[StopAll]:
         self.stopper.on_tick(now_s)
         if self.time_budget_s is not None and now_s >= self.time_budget_s:
             return (StopAll(Reason(TIME_BUDGET, {"budget_s": self.time_budget_s, "elapsed_s": now_s})),)
         return (StopAll(Reason("stopper.stop_all")),) if self.stopper.stop_all() else ()
 
-    def _decided(self, said: Iterable[Decision]) -> list[Decision]:
-        return [decision for decision in self._settle(said) if not isinstance(decision, StopAll)]
+    def _decided(self, said: Sequence[Decision]) -> Sequence[Decision]:
+        counts = self._settle(said)
+        return [decision for decision in counts if not isinstance(decision, StopAll)] if counts else []
 
-    def _settle(self, said: Iterable[Decision | StopAll]) -> Sequence[Decision | StopAll]:
+    def _settle(self, said: Sequence[Decision | StopAll]) -> Sequence[Decision | StopAll]:
         """Return what counts: what was said just now, or what was said when the event happened."""
         question = self._num_questions
         self._num_questions += 1
-        counts: Sequence[Decision | StopAll] = tuple(said)
-        if self._recorded is not None:
-            counts = self._recall(question, counts)
+        counts = said if self._recorded is None else self._recall(question, said)
         if counts:
             self.given += [Advice(question, decision) for decision in counts]
         return counts

@@ -48,10 +48,14 @@ class Deadlines:
         """When each key is due; a copy."""
         return dict(self._due)
 
+    def may_be_due(self, now_s: float) -> bool:
+        """Return whether anything may be due, without looking closely: no entry is later than what it stands for."""
+        return bool(self._heap) and self._heap[0][0] <= now_s
+
     def take_due(self, now_s: float) -> list[str]:
         """Remove and return the keys whose deadline is `now_s` or earlier, earliest first."""
-        if not self._heap or self._heap[0][0] > now_s:
-            return []  # no entry is later than what it stands for
+        if not self.may_be_due(now_s):
+            return []
         taken = []
         while (next_s := self.next_s()) is not None and next_s <= now_s:
             key = self._pop()

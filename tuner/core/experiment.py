@@ -203,12 +203,14 @@ class Experiment(SteeredLives):
             self._conclude()
         self._out.remarks = self.counsel.take_remarks()
         is_all = len(goes_on) == len(self._out.commands) and not (self._out.notices or self.counsel.given or self._out.remarks)
-        is_calm = self._stopping is was_stopping and not is_anybody_stirring and not self.is_finished
-        self._is_routine = is_all and all(goes_on) and is_calm
+        is_calm = is_all and all(goes_on) and self._stopping is was_stopping and not is_anybody_stirring
+        self._is_routine = is_calm and not self.is_finished
 
     def _look_at_the_clock(self) -> None:
         if not self._stopping and (said := self.counsel.reason_to_end(self._now_s)):
             self._stop_all(ending_for(said), said)
+        if not self._patience.is_over(self._now_s):
+            return
         self._kill_overdue()
         silent = self._patience.suspicious(self._now_s)
         self._out.notices += [cmd.TrialSilent(self.roster.live[one.trial_id], one.silent_s, one.usual_s) for one in silent]
@@ -267,6 +269,8 @@ class Experiment(SteeredLives):
                 break
 
     def _ask(self) -> None:
+        if not self.desk.is_open:
+            return
         num_wanted = self.roster.num_free_slots(self._typical_request) - len(self.roster.ready)
         self._out.commands.extend(cmd.AskSearcher(trial_id) for trial_id in self.desk.take(num_wanted))
 

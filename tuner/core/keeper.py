@@ -30,7 +30,8 @@ class CheckpointKeeper:
         Returns:
             The checkpoint with its score, and those that may be deleted now.
         """
-        scored = dataclasses.replace(checkpoint, score=self._score(flat))
+        score = self._score(flat)
+        scored = checkpoint if score == checkpoint.score else dataclasses.replace(checkpoint, score=score)
         trial.checkpoints.append(scored)
         trial.next_checkpoint = checkpoint.index + 1
         return scored, self.drop_superseded(trial)

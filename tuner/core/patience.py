@@ -90,6 +90,10 @@ class Patience:
         self._watch.forget(trial_id)
         self._leaving.discard(trial_id)
 
+    def is_over(self, now_s: float) -> bool:
+        """Return whether `exhausted` or `suspicious` may have something to tell; hardly ever."""
+        return self._deadlines.may_be_due(now_s) or self._watch.may_be_due(now_s)
+
     def exhausted(self, now_s: float) -> list[Overdue]:
         """Return the workers whose time is over."""
         return [Overdue(trial_id, self._reason(trial_id), self._last_words_s) for trial_id in self._deadlines.take_due(now_s)]

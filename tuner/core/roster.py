@@ -239,8 +239,12 @@ class Roster:
 
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""
-        standing = {status: {trial.trial_id for trial in self.trials if trial.status is status} for status in Status}
-        assert all(is_coupled(trial) for trial in self.trials), "a worker without a running trial, or the reverse"
+        standing: dict[Status, set[str]] = {status: set() for status in Status}
+        for trial in self.trials:
+            standing[trial.status].add(trial.trial_id)
+            assert is_coupled(trial), "a worker without a running trial, or the reverse"
+            assert (trial.ending is not None) == trial.is_finished, "an ending without an end"
+            assert trial.worker is WorkerState.ABSENT or trial.trial_id in self.live, "a worker without a place among the live"
         assert {status: len(ids) for status, ids in standing.items() if ids} == +self.num_by_status, "miscounted"
         assert set(self.live) == standing[Status.RUNNING], "live is not what runs"
         assert set(self.paused) == standing[Status.PAUSED], "paused is not what is paused"
@@ -251,9 +255,7 @@ class Roster:
         )
         assert not held & ready, "held back and yet to be started"
         assert not held & (standing[Status.TERMINATED] | standing[Status.ERROR]), "held back after the end"
-        assert all((trial.ending is not None) == trial.is_finished for trial in self.trials), "an ending without an end"
         assert all(trial.source or trial.exploit for trial in self.paused.values()), "a pause without a checkpoint"
-        assert all(trial.worker is WorkerState.ABSENT for trial in self.trials if trial.trial_id not in self.live)
         self._check_resources()
 
     def _check_resources(self) -> None:

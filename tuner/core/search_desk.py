@@ -35,13 +35,18 @@ class SearchDesk:
         return self._has_ended or (self._max_trials is not None and self._num_asked >= self._max_trials)
 
     @property
+    def is_open(self) -> bool:
+        """Whether a configuration may be asked for now."""
+        return not (self.is_postponed or self.is_over)
+
+    @property
     def is_closed(self) -> bool:
         """Whether no further configuration will come."""
         return self.is_over and not self.num_outstanding
 
     def take(self, num_wanted: int) -> list[str]:
         """Return the ids of the trials whose configurations are to be asked for now."""
-        if self.is_over or self.is_postponed:
+        if not self.is_open:
             return []
         num = max(num_wanted - self.num_outstanding, 0)
         if self._max_trials is not None:

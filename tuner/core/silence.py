@@ -74,6 +74,10 @@ class SilenceWatch:
         self._since.pop(trial_id, None)
         self._intervals.pop(trial_id, None)
 
+    def may_be_due(self, now_s: float) -> bool:
+        """Return whether it may be time to look at somebody."""
+        return self._looks.may_be_due(now_s)
+
     def take_silent(self, now_s: float) -> list[Silence]:
         """Return those that have become suspicious, each once."""
         looked_at = [self._look(trial_id, now_s) for trial_id in self._looks.take_due(now_s)]

@@ -90,8 +90,10 @@ class ExperimentState:
     @property
     def is_finished(self) -> bool:
         """Whether no trial will ever run again in this session; paused ones outlast an interruption."""
+        if self.roster.live:  # mostly, and this is asked twice in each turn
+            return False
         is_interrupted = self._stopping is not None and self._stopping.ending is Ending.INTERRUPTED
-        is_at_rest = not (self.roster.live or self.roster.num_by_status[Status.PENDING]) if is_interrupted else self.roster.is_at_rest
+        is_at_rest = not self.roster.num_by_status[Status.PENDING] if is_interrupted else self.roster.is_at_rest
         return is_at_rest and self.desk.is_closed
 
     @property

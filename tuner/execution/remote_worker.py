@@ -15,12 +15,10 @@ from .translate import to_event
 from .wire import DriverEnd
 
 _ANSWERS: Final = {
-    (verdict, save): strict_json.dumps({"verdict": verdict.value, "save": save}).encode() + b"\n"
-    for verdict in Verdict
-    for save in (False, True)
+    (verdict, save): strict_json.to_bytes({"verdict": verdict.value, "save": save}) + b"\n" for verdict in Verdict for save in (False, True)
 }
 _STAY: Final = {
-    save: strict_json.dumps({"verdict": Verdict.EXPLOIT.value, "save": save, "stay": True}).encode() + b"\n" for save in (False, True)
+    save: strict_json.to_bytes({"verdict": Verdict.EXPLOIT.value, "save": save, "stay": True}) + b"\n" for save in (False, True)
 }
 
 _UNFIT: Final = {"kind": "unfit"}

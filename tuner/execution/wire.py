@@ -7,7 +7,6 @@ code it does not know.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import socket
@@ -17,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import cloudpickle
 
-from tuner.storage import fast_json, strict_json
+from tuner.storage import strict_json
 
 from .messages import Assignment
 from .values import MAX_SIZE_BYTES
@@ -174,7 +173,7 @@ class WorkerEnd:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
-        data = strict_json.dumps(message).encode() + b"\n"
+        data = strict_json.to_bytes(message) + b"\n"
         while data:
             data = data[os.write(self._descriptor, data) :]
 
@@ -198,9 +197,6 @@ class WorkerEnd:
 
 
 def _decoded(line: bytes) -> Any:
-    if b"$" not in line:
-        with contextlib.suppress(ValueError):  # below it is told more exactly what is wrong
-            return fast_json.loads(line)
     try:
         return strict_json.loads(line)
     except RecursionError:

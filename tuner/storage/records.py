@@ -62,8 +62,7 @@ def encode(event: Event, stamp: float, advice: Sequence[Advice] = ()) -> Body:
         stamp: When, in seconds of experiment time.
         advice: What was decided on it.
     """
-    body: Body = {"t": stamp}
-    body.update(_fields(event))
+    body: Body = {"t": stamp, **_fields(event)}
     if advice:
         body["d"] = [_advice_fields(said) for said in advice]
     return body
@@ -75,7 +74,7 @@ def with_configs(
     """Return event and advice with the configurations in them put into JSON values, or brought back from them."""
     if isinstance(event, TrialSuggested):
         event = replace(event, config=translate(event.config))
-    if any(isinstance(said.decision, Exploit) for said in advice):
+    if advice and any(isinstance(said.decision, Exploit) for said in advice):
         advice = tuple(_with_config(said, translate) for said in advice)
     return event, advice
 

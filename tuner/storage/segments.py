@@ -45,9 +45,9 @@ START: Final = Tail()
 """The end of a journal in which nothing has been written."""
 
 
-def line_of(body: bytes) -> bytes:
-    """Return the line of a body."""
-    return b"%08x %b\n" % (zlib.crc32(body), body)
+def line_of(body: bytes, crc: int | None = None) -> bytes:
+    """Return the line of a body, whose CRC-32 may be known already."""
+    return b"%08x %b\n" % (zlib.crc32(body) if crc is None else crc, body)
 
 
 def body_of(line: bytes) -> bytes | None:
@@ -65,7 +65,7 @@ def header_line(first: int, previous: Tail, epoch: int) -> bytes:
         epoch: Epoch of the driver that writes it.
     """
     header = {"k": HEADER, "v": FORMAT, "e": epoch, "first": first, "previous": [previous.sequence, previous.crc]}
-    return line_of(strict_json.dumps(header).encode())
+    return line_of(strict_json.to_bytes(header))
 
 
 def segment_path(directory: Path, first: int) -> Path:

@@ -152,9 +152,16 @@ def dumps(value: Any, default: Default | None = None) -> str:
         >>> dumps({"loss": float("nan"), "steps": 3})
         '{"loss":{"$float":"NaN"},"steps":3}'
     """
+    return to_bytes(value, default).decode()
+
+
+def to_bytes(value: Any, default: Default | None = None) -> bytes:
+    """Return the value as `dumps` does, in bytes, of which it is made."""
     data = fast_json.dumps(value)
-    if data is not None and b'{"$' not in data:
-        return data.decode()
+    return data if data is not None and b'{"$' not in data else _slowly(value, default).encode()
+
+
+def _slowly(value: Any, default: Default | None) -> str:
     encode = _encoder(default)
     try:
         text = encode(value)
@@ -218,7 +225,12 @@ def loads(text: str | bytes) -> Any:
         {'loss': -inf}
     """
     if isinstance(text, bytes):
-        text = text.decode()
+        if b"$" in text:
+            return _decode_tagged(text.decode())
+        try:
+            return fast_json.loads(text)
+        except ValueError:  # below it is told more exactly what is wrong, if anything is
+            text = text.decode()
     return (_decode_tagged if "$" in text else _decode)(text)
 
 

@@ -41,7 +41,8 @@ class WatchedLog:
             if isinstance(said.decision, Exploit):
                 self._world.ledger.note_exploit(said.decision)
         # Of a wish for a checkpoint that cannot be fulfilled, and of a turn in which trials just go on, nothing follows.
-        self._world.is_dirty |= not (isinstance(event, CheckpointRequested) or (isinstance(event, TurnEnded) and event.is_routine))
+        if not (isinstance(event, CheckpointRequested) or (isinstance(event, TurnEnded) and event.is_routine)):
+            self._world.is_dirty = True
         self._log.append(event, at_s, advice)
 
     def flush(self) -> None:

@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tuner.running import rare_garbage_collection
+
 from .counting import counted_transitions, expected
 from .invariants import Violation
 from .scenario import Scenario, SchedulerFactory, scenario
@@ -72,7 +74,7 @@ def run_campaign(
     """
     campaign, began, began_cpu = Campaign(), time.monotonic(), time.process_time()
     seeds = itertools.count(first_seed) if num_experiments is None else range(first_seed, first_seed + num_experiments)
-    with counted_transitions(campaign.seen):
+    with counted_transitions(campaign.seen), rare_garbage_collection():
         for seed in seeds:
             _add(campaign, scenario(seed, scheduler), shrinks=shrinks)
             if campaign.failing or (seconds is not None and time.monotonic() - began > seconds):

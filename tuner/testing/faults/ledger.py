@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import zlib
@@ -10,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import orjson
 
 from schedulers.decisions import Exploit
 from tuner.core.trial import checkpoint_directory_name
@@ -59,10 +60,12 @@ class Reader:
 
     def record(self, line: bytes) -> dict[str, Any] | None:
         """Return the record on a line, given without its line break; None if the line does not verify."""
-        if line not in self._known:
+        try:
+            return self._known[line]
+        except KeyError:
             is_good = line[:9] == b"%08x " % zlib.crc32(line[9:])
-            self._known[line] = json.loads(line[9:].decode()) if is_good else None
-        return self._known[line]
+            record = self._known[line] = orjson.loads(line[9:]) if is_good else None
+            return record
 
     def transcript(self, files: Mapping[str, bytes]) -> Transcript:
         """Return the journal that lies in these files.
@@ -136,6 +139,8 @@ class Ledger:
 
     def take_written(self, data: bytes) -> None:
         """Read along what the disk takes."""
+        if b'"k":"result"' not in data and b'"k":"saved"' not in data:
+            return
         for line in data.split(b"\n"):
             if b'"k":"result"' in line and (record := self.reader.record(line)):
                 self.written.add(report_of(record))

@@ -38,13 +38,15 @@ class _Worker:
         next_checkpoint: Index of its next checkpoint.
         is_waiting: Whether it has reported and waits for the answer.
         is_over: Whether it is gone, or about to be.
+        shown_config: What it trains with, as text.
         ticks: How long an iteration takes.
     """
 
-    __slots__ = ("command", "is_over", "is_waiting", "iteration", "next_checkpoint", "num_steps", "ticks")
+    __slots__ = ("command", "is_over", "is_waiting", "iteration", "next_checkpoint", "num_steps", "shown_config", "ticks")
 
     def __init__(self, command: StartWorker, ticks: int) -> None:
         self.command = command
+        self.shown_config = repr(command.config)
         self.iteration = command.checkpoint.iteration if command.checkpoint else 0
         self.num_steps = 0
         self.next_checkpoint = command.next_checkpoint
@@ -254,9 +256,8 @@ class Workers:
         worker.iteration += 1
         worker.num_steps += 1
         world, trial_id = self._world, worker.trial_id
-        value = world.value_of(trial_id, dict(worker.command.config), worker.num_steps)
-        config = repr(worker.command.config)
-        invariants.values_never_change(world, Report(trial_id, worker.command.attempt, worker.iteration), config, value)
+        value = world.value_of(trial_id, worker.command.config, worker.num_steps)
+        invariants.values_never_change(world, Report(trial_id, worker.command.attempt, worker.iteration), worker.shown_config, value)
         wall_s = round(world.now * TICK_S + world.wall_offset_s, 3)
         return {"training_iteration": worker.iteration, "loss": value, "timestamp": wall_s, "time_total_s": 0.1 * worker.iteration}
 

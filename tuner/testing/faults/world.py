@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -74,6 +74,7 @@ class World:
         self.seen: Counter[str] = Counter()
         self.logs = Logs(scenario.chance("logs"), self.seen) if scenario.has_logs else None
         self.directory = self.logs.directory if self.logs else _NOWHERE
+        self._journal_directory = journal_directory(self.directory)
         self.now = 0
         self.wall_offset_s = 0.0
         self.session = self.session_began = 0
@@ -169,11 +170,11 @@ class World:
 
     def journal_files(self) -> dict[str, bytes]:
         """Return the journal's files, as a bystander sees them."""
-        return self.disk.contents(journal_directory(self.directory))
+        return self.disk.contents(self._journal_directory)
 
     def read_platter(self) -> Transcript:
         """Return what the journal would hold if the power failed in the worst way."""
-        return self.ledger.reader.transcript(self.disk.safe_contents(journal_directory(self.directory)))
+        return self.ledger.reader.transcript(self.disk.safe_contents(self._journal_directory))
 
     def close(self) -> None:
         """Leave nothing of it on the real disk."""
@@ -184,6 +185,6 @@ class World:
         """Return how long drivers have lived, as far as the living one can know."""
         return (self.active - self.lost + self.now - self.session_began) * TICK_S
 
-    def value_of(self, trial_id: str, config: dict[str, Any], num_steps: int) -> float:
+    def value_of(self, trial_id: str, config: Mapping[str, Any], num_steps: int) -> float:
         """Return what a trial's training comes to after so many steps; nothing else plays a part."""
         return float(config["x"]) / num_steps + (sum(trial_id.encode()) * num_steps * 7919 % 1000) / 10_000
