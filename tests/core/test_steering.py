@@ -114,6 +114,57 @@ def test_a_resume_that_a_scheduler_decides_by_itself_waits_for_the_users():
     assert starts(talk.say(ResumeRequested("t00000"))) == [("t00000", 2)]
 
 
+def test_a_resume_that_waited_for_the_users_does_not_undo_their_next_pause():
+    talk = saving(ScriptedScheduler({("t00001", 1): [Resume("t00000", WHY)]}), num_trials=2)
+    lay_aside(talk)
+    talk.report("t00001", 1)
+    talk.say(ResumeRequested("t00000"))
+    talk.say(WorkerStarted("t00000", 2, pid=1))
+    talk.say(PauseRequested("t00000"))
+    talk.report("t00000", 2)
+    talk.saved("t00000", 1, 2)
+    assert starts(talk.exit("t00000", Outcome.STOPPED)) == []
+    assert talk.trial("t00000").status is Status.PAUSED
+    talk.say(ResumeRequested("t00000"))
+    assert talk.trial("t00000").attempt == 3
+
+
+def test_a_pause_by_hand_that_a_scheduler_has_outlasted_is_the_schedulers_to_end():
+    script = {("t00001", 1): [Resume("t00000", WHY)], ("t00000", 2): [Pause("t00000", WHY)]}
+    talk = saving(ScriptedScheduler(script, idle=[(), (), (), ()]), num_trials=2)
+    lay_aside(talk)
+    talk.report("t00001", 1)
+    talk.say(ResumeRequested("t00000"))
+    talk.say(WorkerStarted("t00000", 2, pid=1))
+    talk.report("t00000", 2)
+    talk.saved("t00000", 1, 2)
+    assert starts(talk.exit("t00000", Outcome.STOPPED)) == []
+    assert talk.trial("t00000").status is Status.PAUSED
+
+
+def test_who_is_paused_again_on_its_way_back_goes_on_in_the_next_session():
+    talk = saving()
+    lay_aside(talk)
+    talk.say(DriverRestarted(talk.experiment.settings), PauseRequested("t00000"))
+    assert talk.trial("t00000").status is Status.PAUSED
+    assert starts(begin_again(talk)) == [("t00000", 2)]
+
+
+def test_who_is_paused_by_hand_when_its_scheduler_wants_it_back_goes_on_in_the_next_session():
+    script = {("t00000", 1): [Pause("t00000", WHY)], ("t00001", 1): [Resume("t00000", WHY)]}
+    talk = Conversation(ScriptedScheduler(script, idle=[(), (), (), ()]), max_trials=2, checkpoints=SAVES, capacity={"cpu": 1.0})
+    talk.begin(1)
+    talk.report("t00000", 1)
+    talk.saved("t00000", 0, 1)
+    talk.exit("t00000", Outcome.STOPPED)
+    assert starts(talk.say(suggest("t00001"))) == [("t00001", 1)]
+    talk.say(WorkerStarted("t00001", 1, pid=1))
+    talk.report("t00001", 1)  # its resume waits for room
+    talk.say(PauseRequested("t00000"))
+    begin_again(talk)
+    assert talk.trial("t00000") in talk.experiment.roster.ready
+
+
 def test_a_pause_that_the_user_takes_back_in_time_has_never_been():
     talk = saving()
     talk.say(PauseRequested("t00000"))

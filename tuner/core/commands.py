@@ -263,7 +263,3 @@ class Outbox:
     def delete(self, trial: Trial, checkpoints: Sequence[CheckpointRecord]) -> None:
         """Have checkpoints of a trial deleted."""
         self.commands.extend(DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints)
-
-    def outcome(self, advice: Sequence[Advice], *, is_routine: bool) -> Outcome:
-        """Return all of it, with what was decided."""
-        return Outcome(self.commands, self.notices, advice, self.remarks, is_routine)

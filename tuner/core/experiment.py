@@ -52,7 +52,7 @@ class Experiment(SteeredLives):
             for donor in self.exploits.take_released():
                 self._out.delete(donor, self._keeper.drop_superseded(donor))
         out, self._out = self._out, cmd.Outbox()
-        return out.outcome(self.counsel.given, is_routine=self._is_routine)
+        return cmd.Outcome(out.commands, out.notices, self.counsel.given, out.remarks, self._is_routine)
 
     def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each kind of event)
         match event:

@@ -182,6 +182,7 @@ class Roster:
     def make_ready(self, trial: Trial) -> None:
         """Let the trial wait for its start; one that is held back waits until it is let go."""
         if trial.trial_id not in self.held:
+            trial.is_to_resume = False  # else it would undo its next pause
             self.ready.push(trial)
         elif trial.status is Status.PAUSED:
             trial.is_to_resume = True
@@ -189,6 +190,7 @@ class Roster:
     def hold(self, trial: Trial) -> None:
         """Hold the trial back: it is not started until it is let go."""
         self.held[trial.trial_id] = trial
+        trial.is_to_resume |= trial.status is Status.PAUSED and trial in self.ready  # it was about to go on
         self.ready.discard(trial)
 
     def let_go(self, trial: Trial) -> None:

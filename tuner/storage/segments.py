@@ -81,7 +81,7 @@ def segments_in(directory: Path, disk: Disk) -> list[tuple[int, Path]]:
 
 def journal_directory(experiment: str | os.PathLike[str]) -> Path:
     """Return the directory of an experiment's journal."""
-    return Path(experiment) / layout.JOURNAL
+    return (experiment if isinstance(experiment, Path) else Path(experiment)) / layout.JOURNAL
 
 
 @final

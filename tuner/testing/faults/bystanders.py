@@ -70,7 +70,7 @@ class Deleting:
         """Have a checkpoint deleted as soon as that is safe."""
         self._world.step()
         invariants.written_before_acted(self._world, checkpoint)
-        path = self._world.directory / trial_id / checkpoint.directory
+        path = self._world.directory.joinpath(trial_id, checkpoint.directory)
         self._dispensable_by[path] = self._journal.last_sequence
         self.cleaner.delete(path)
 

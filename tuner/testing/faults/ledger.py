@@ -87,7 +87,7 @@ class Reader:
     def _verified(self, data: bytes) -> Iterator[dict[str, Any]]:
         # Behind the last line break stands nothing, or what is torn.
         for line in data.split(b"\n")[1:-1]:
-            record = self.record(line)
+            record = self._known.get(line) or self.record(line)
             if record is None:
                 return
             yield record
@@ -139,13 +139,11 @@ class Ledger:
 
     def take_written(self, data: bytes) -> None:
         """Read along what the disk takes."""
-        if b'"k":"result"' not in data and b'"k":"saved"' not in data:
-            return
-        for line in data.split(b"\n"):
-            if b'"k":"result"' in line and (record := self.reader.record(line)):
-                self.written.add(report_of(record))
-                self._note_checkpoint(record)
-            elif b'"k":"saved"' in line and (record := self.reader.record(line)):
+        for line in data.splitlines():
+            record = self.reader.record(line)
+            if record and record["k"] in {"result", "saved"}:
+                if record["k"] == "result":
+                    self.written.add(report_of(record))
                 self._note_checkpoint(record)
 
     def _note_checkpoint(self, record: Mapping[str, Any]) -> None:

@@ -44,10 +44,12 @@ def nobody_waits_for_what_is_there(experiment: Experiment) -> None:
     Who was told to leave may save before it does, and gives what it has when it is gone.
     """
     for trial in experiment.trials:
-        require("I9", trial.exploit is None or not trial.is_finished, "%s is over and waits for a checkpoint", trial)
+        if trial.exploit is None:
+            continue
+        require("I9", not trial.is_finished, "%s is over and waits for a checkpoint", trial)
         is_on_its_way = trial.status is Status.PAUSED or trial.intention is not None
-        require("I9", trial.exploit is None or is_on_its_way, "%s is never told to go on from another one's checkpoint", trial)
-        if trial.exploit is None or trial.exploit.checkpoint is not None:
+        require("I9", is_on_its_way, "%s is never told to go on from another one's checkpoint", trial)
+        if trial.exploit.checkpoint is not None:
             continue
         donor = experiment.roster[trial.exploit.donor_id]
         is_over = donor.is_finished and donor.ending is not Ending.INTERRUPTED  # with the others it goes on, and may be waited for

@@ -107,7 +107,8 @@ class World:
         """Let happen what happens while a driver waits: a sync in time, a deletion, somebody's mischief."""
         if self.journal and self.scenario.durability == "group" and self.now - self._synced_at >= _SYNC_TICKS:
             self._sync(self.journal)
-        self.checkpoints.delete_doomed()
+        if self.checkpoints.doomed:
+            self.checkpoints.delete_doomed()
         if self.logs:
             self.logs.rest(self.now)
         self._suffer_mischief()
