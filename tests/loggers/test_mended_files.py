@@ -95,6 +95,22 @@ def test_what_the_table_has_lost_is_not_told_any_more(logger, make_trial, report
         assert event_iterations(Path(trial.local_path)) == []
 
 
+@pytest.mark.parametrize("later", [{"timestamp": 1_700_000_009}, {"time_total_s": 2.25}], ids=["timestamp", "time_total_s"])
+def test_a_row_of_an_attempt_that_is_over_is_not_the_last_result(logger, make_trial, report, later):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    times = {"timestamp": 1_700_000_001, "time_total_s": 2.0}
+    for iteration in (1, 2):
+        logger.log_trial_result(iteration, trial, report(trial, iteration, loss=0.5, **times))
+    logger.writer.flush()
+    trial.num_rows, trial.last_result = 2, report(trial, 2, loss=0.5, **times)
+    assert logger.is_complete(trial)
+    # The same iteration again, of which the driver died before it was written.
+    trial.last_result = report(trial, 2, loss=0.5, **(times | later))
+    shows_it = not isinstance(logger, TBXLoggerCallback) or "time_total_s" in later
+    assert logger.is_complete(trial) is not shows_it
+
+
 def test_zeros_are_no_records():
     encoder = EventEncoder()
     whole = [encoder.scalars(1.0, step, {"loss": 1.0}) for step in (1, 2)]

@@ -54,9 +54,19 @@ SUPPLIED_BY_USER = frozenset(
 )
 """Auto-filled keys that a trainable may report itself, to override or to be accumulated."""
 
+_IDENTITY = (TRAINING_ITERATION, TIMESTAMP, TIME_TOTAL_S)
+
 DELIMITER = "/"
 SCALARS = frozenset({float, int, str, bool, type(None)})
 """The classes of what nearly every result consists of."""
+
+
+def is_same_report(told: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    """Return whether what a file tells is one certain result, as far as its iteration and its times say so.
+
+    The iteration alone does not: an attempt that is over may have reported the same one.
+    """
+    return all(told.get(key) == result.get(key) for key in _IDENTITY)
 
 
 def flatten(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,9 +102,10 @@ class BatchWriter:
         self._waiting.append((sink, entry))
         if self._thread is None and self._has_thread:
             self._start()
-        if len(self._waiting) >= self._capacity:
+        num_waiting = len(self._waiting)
+        if num_waiting >= self._capacity:
             self.write_batch()
-        elif len(self._waiting) == self._wake_at:
+        elif num_waiting == self._wake_at:
             self._wake.set()
 
     def write_batch(self, pace: Pace[Any] = iter) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, final
 import orjson
 
 from tuner.core import result as keys
+from tuner.core.result import is_same_report
 from tuner.core.trial import Trial
 from tuner.storage.layout import PROGRESS
 
@@ -82,7 +83,7 @@ class _CsvFile(TrialFile):
 
     def is_complete(self, trial: Trial) -> bool:
         num_rows, last = _extent(self._path)
-        return num_rows == trial.num_rows and (num_rows == 0 or last == trial.iteration)
+        return num_rows == trial.num_rows and (num_rows == 0 or is_same_report(last, trial.last_result))
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if cut := self.cut(segment):
@@ -143,22 +144,31 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     return header, [row for row in rows if len(row) == len(header)]
 
 
-def _extent(path: Path) -> tuple[int, float]:
-    """Return the number of rows of a ``progress.csv``, and the training iteration of the last; -1 rows where it is torn."""
+def _extent(path: Path) -> tuple[int, dict[str, float | str]]:
+    """Return the number of rows of a ``progress.csv``, and the last of them; -1 rows where it is torn."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return 0, math.nan
+        return 0, {}
     if not data.endswith(_LINE_END.encode()):
-        return -1, math.nan
+        return -1, {}
     if b'"' in data:  # where cells may hold line breaks
         header, rows = read_table(path)
-        return len(rows), _iteration(header, rows[-1]) if rows else math.nan
-    lines = data.count(b"\n")
-    header, last = (
-        line.decode(errors="replace").split(",") for line in (data[: data.find(b"\n")], data[data.rfind(b"\n", 0, -1) + 1 : -1])
-    )
-    return lines - 1, _iteration(header, last) if len(header) == len(last) else math.nan
+        return len(rows), _values(header, rows[-1]) if rows else {}
+    ends = (data[: data.find(b"\n")], data[data.rfind(b"\n", 0, -1) + 1 :])
+    header, last = (line.decode(errors="replace").rstrip(_LINE_END).split(",") for line in ends)
+    return data.count(b"\n") - 1, _values(header, last)
+
+
+def _values(header: Sequence[str], line: Sequence[str]) -> dict[str, float | str]:
+    return {name: _value(cell) for name, cell in zip(header, line, strict=True)} if len(header) == len(line) else {}
+
+
+def _value(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
 
 
 def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[str]:

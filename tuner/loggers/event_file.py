@@ -33,7 +33,8 @@ _TIME_SIZE = 9
 _UNKNOWN_TAG = 0x7A
 _VALUE_TAG, _TAG_TAG, _SIMPLE_VALUE_TAG = 0x0A, 0x0A, 0x15
 _TIME = struct.Struct("<BdB")
-_FLOAT_SIZE = 4
+_SINGLE = struct.Struct("<f")
+_FLOAT_SIZE = _SINGLE.size
 _LAST_BYTE = 0x7F
 """The greatest that the last byte of a number can be: all others have the uppermost bit."""
 _END_OF_STEPS = 1 << 63
@@ -75,6 +76,11 @@ class EventEncoder:
         for tag, value in values.items():
             add(tag=tag, simple_value=value)
         return self._record(event)
+
+    def scalar(self, record: bytes, tag: str) -> float | None:
+        """Return the value that a record tells under a name, None for none."""
+        event = self._events.Event.FromString(record[_PAYLOAD : -_CHECKSUM.size])
+        return next((value.simple_value for value in event.summary.value if value.tag == tag), None)
 
     def restart(self, at: float, step: int) -> bytes:
         """Return the record that makes TensorBoard forget all values of this step and later ones."""
@@ -176,6 +182,15 @@ class _Outline:
         fields = self._fields.copy()
         fields[1::2] = values
         return b"".join((_TIME.pack(_TIME_TAG, at, _STEP_TAG), _varint(step), self._head, self._pack(*fields)))
+
+
+def single(value: float) -> float:
+    """Return what an event file keeps of a number: 32 bits."""
+    try:
+        kept: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    return kept
 
 
 def _field(tag: int, content: bytes) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from tuner.core.result import TRAINING_ITERATION
+from tuner.core.result import TRAINING_ITERATION, is_same_report
 from tuner.core.trial import Trial
 from tuner.storage import fast_json
 from tuner.storage.layout import PARAMS, RESULTS
@@ -66,8 +66,11 @@ class _JsonFile(TrialFile):
             return trial.num_rows == 0
         if data.count(b"\n") != trial.num_rows or not data.endswith(b"\n"):
             return False
-        last = data[data.rfind(b"\n", 0, -1) + 1 :]
-        return f'"{TRAINING_ITERATION}":{trial.iteration},'.encode() in last
+        try:
+            last = json.loads(data[data.rfind(b"\n", 0, -1) + 1 :])
+        except ValueError:
+            return False
+        return isinstance(last, dict) and is_same_report(last, trial.last_result)
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:

@@ -20,7 +20,7 @@ from tuner.core.result import flatten
 from tuner.core.trial import Trial
 
 from .batching import BatchWriter, Pace
-from .event_file import EventEncoder, is_session_end, records, shown
+from .event_file import EventEncoder, is_session_end, records, shown, single
 from .trial_file import Begin, Entry, Row, Segment, TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
@@ -115,7 +115,14 @@ class _EventFile(TrialFile):
         if sum(map(len, found)) != len(data) or len(found) < trial.num_rows + _NUM_FIRST_RECORDS:
             return False
         points = shown(found)
-        return len(points) == trial.num_rows and (not points or points[-1][0] == _step(trial.last_result))
+        return len(points) == trial.num_rows and (not points or self._is_last(*points[-1], trial.last_result))
+
+    def _is_last(self, step: int, record: bytes, result: Mapping[str, Any]) -> bool:
+        """Return whether a record shows a result, as far as its step and its time say so; see `is_same_report`."""
+        total_s = result.get(keys.TIME_TOTAL_S)
+        if step != _step(result) or not isinstance(total_s, (int, float)):
+            return step == _step(result)
+        return self._encoder.scalar(record, keys.TIME_TOTAL_S) in (None, single(total_s))
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if segment.begin and segment.begin.is_first:
