@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tuner.core.commands import Notice, TrialAdded
 from tuner.core.events import SearchEnded, SuggestionPostponed, TrialForked, TrialSuggested
@@ -20,6 +21,8 @@ from .proposer import Proposer
 
 _log = logging.getLogger("tuner")
 _RECENT_S = 10.0
+_ANSWERS: Final = (TrialSuggested, SuggestionPostponed, SearchEnded)
+"""What a searcher may say to the question for a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,7 @@ def replay(
         if past.event is None:
             continue
         event, advice = (past.event, past.advice) if configs is None else records.with_configs(past.event, past.advice, configs.decode)
-        is_answer = isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded)
-        if isinstance(event, TrialSuggested | SuggestionPostponed | SearchEnded):
+        if is_answer := isinstance(event, _ANSWERS):
             event = proposer.relive(event)
         elif isinstance(event, TrialForked):
             proposer.disown(event.trial_id, is_awaited=False)

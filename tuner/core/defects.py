@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from schedulers.decisions import Decision, Exploit, Pause, Resize, Resume, Save, Stop
 from schedulers.scheduler import Scheduler
@@ -10,6 +11,8 @@ from tuner.errors import InvalidDecision
 
 from .roster import Roster
 from .trial import Trial
+
+_DECISIONS: Final = (Stop, Pause, Resume, Save, Exploit, Resize)
 
 
 def checked(said: Sequence[Decision], scheduler: Scheduler) -> Sequence[Decision]:
@@ -22,7 +25,7 @@ def checked(said: Sequence[Decision], scheduler: Scheduler) -> Sequence[Decision
     if isinstance(said, str) or not isinstance(said, (tuple, list, Sequence)):
         raise InvalidDecision(f"{_name(scheduler)} must return a list of decisions, empty for none, got {said!r:.200}")
     for decision in said:
-        if not isinstance(decision, Stop | Pause | Resume | Save | Exploit | Resize):
+        if not isinstance(decision, _DECISIONS):
             raise InvalidDecision(f"{_name(scheduler)} must return Stop, Pause, Resume, Save, Exploit or Resize, got {decision!r:.200}")
     return said
 

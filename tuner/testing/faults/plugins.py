@@ -87,8 +87,10 @@ class Whims(Scheduler):
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Decide something about this trial or another one, or nothing."""
         self._num_told += 1
+        if not self._num_left:
+            return ()
         chance = Random(f"{self._seed}/{self._num_told}")  # noqa: S311  (no secret)
-        if not self._num_left or chance.random() < 0.5:  # noqa: PLR2004
+        if chance.random() < 0.5:  # noqa: PLR2004
             return ()
         self._num_left -= 1
         chosen = chance.choice((trial.trial_id, trial.trial_id, chance.choice(self._known)))

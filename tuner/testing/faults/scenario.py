@@ -212,9 +212,9 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
 def _size(chance: Random) -> tuple[int, int]:
     """Draw how many trials there are, and how often each reports: mostly few, since most defects show in a small experiment."""
     rank = chance.random()
-    if rank < 0.8:  # noqa: PLR2004
+    if rank < 0.85:  # noqa: PLR2004
         return chance.choice((2, 2, 2, 3)), chance.choice((3, 4, 5, 6))
-    if rank < 0.95:  # noqa: PLR2004
+    if rank < 0.965:  # noqa: PLR2004
         return chance.choice((2, 3, 4)), chance.choice((6, 8, 10))
     return chance.choice((2, 8)), chance.choice((6, 20))
 
