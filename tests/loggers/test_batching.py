@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tuner.loggers.batching import BatchWriter, Sink
+from tuner.loggers.batching import BatchWriter, Sink, stretched
 
 
 class Memory(Sink):
@@ -121,3 +121,10 @@ def test_without_a_thread_whoever_made_it_writes():
     assert sink.batches == [[0, 1], [2]]
     writer.close()
     assert writer.thread_cpu_s == 0.0
+
+
+def test_what_takes_much_of_the_time_is_done_more_rarely():
+    assert stretched(1.0, 0.0) == stretched(1.0, 0.02) == 1.0
+    assert stretched(1.0, 0.04) == 2.0
+    assert stretched(1.0, 60.0) == 5.0
+    assert stretched(1e6, 60.0) == 1e6

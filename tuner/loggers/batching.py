@@ -2,7 +2,8 @@
 
 The driver's hooks only append to a queue. A thread, shared by all default loggers, takes the queue every second,
 sorts it by file, and writes each file's part at one go; files are open only meanwhile, so ten thousand trials need no more
-descriptors than one. When the thread falls too far behind, whoever appends writes the backlog, which bounds the memory.
+descriptors than one. Where that takes too much of the time it is done more rarely, so that more of a file is written at one go.
+When the thread falls too far behind, whoever appends writes the backlog, which bounds the memory.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 _PERIOD_S = 1.0
-_WAKE_AT = 5_000
+_LONGEST = 5.0
+"""How many periods may become one: five seconds are well within what a restore takes for recent, see `tuner.replay`."""
+_MAX_SHARE = 0.02
+_WAKE_AT = 10_000
 _CAPACITY = 20_000
 _BATCH = 2_000
 """How many entries are written under one hold of the lock, and at most by a caller of `add`, unless told otherwise: some 30 ms of work."""
@@ -57,7 +61,7 @@ class BatchWriter:
     again with each batch; that is reported once.
 
     Args:
-        period_s: Longest time, in seconds, that an entry waits.
+        period_s: Longest time, in seconds, that an entry waits; up to five times that where writing takes more than 2 % of the time.
         wake_at: Number of waiting entries that wakes the thread early.
         capacity: Number of waiting entries from which each `add` writes some of them itself.
         max_batch: How many entries are written under one hold of the lock.
@@ -150,15 +154,17 @@ class BatchWriter:
         self._thread.start()
 
     def _run(self) -> None:
-        before_s = self.thread_cpu_s
+        before_s, period_s = self.thread_cpu_s, self._period_s
         while True:
-            self._wake.wait(self._period_s)
+            self._wake.wait(period_s)
             self._wake.clear()
-            self.thread_cpu_s = before_s + time.thread_time()
+            began_s = time.thread_time()
+            self.thread_cpu_s = before_s + began_s
             if self._is_closing:
                 return  # whoever closes writes the rest, without rests
             while self.write_batch(_breathing):
                 time.sleep(_BREATH_S)  # otherwise a caller that waits for the lock would seldom get it
+            period_s = stretched(self._period_s, time.thread_time() - began_s)
 
     def _take(self) -> dict[Sink, list[Any]]:
         batches: dict[Sink, list[Any]] = {sink: [] for sink in self._behind}
@@ -180,6 +186,16 @@ class BatchWriter:
             sink.fail(error)
         else:
             self._behind.pop(sink, None)
+
+
+def stretched(period_s: float, spent_s: float) -> float:
+    """Return how long to wait for the next batch where the last one has taken so much processor time.
+
+    Example:
+        >>> stretched(1.0, 0.001), stretched(1.0, 0.05), stretched(1.0, 2.0)
+        (1.0, 2.5, 5.0)
+    """
+    return min(max(spent_s / _MAX_SHARE, period_s), _LONGEST * period_s)
 
 
 def _breathing(entries: Iterable[T]) -> Iterator[T]:
