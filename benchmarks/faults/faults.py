@@ -94,8 +94,8 @@ FAULTS = [
             Suite("end_to_end/test_failures", ["leaving_with_code_zero_is_no_failure"], repeat=20),
             Suite("processes/test_processes", ["a_signal_is_named", "a_segmentation_fault_shows_where_it_happened"]),
             Suite("processes/test_processes", ["a_process_that_vanishes_leaves_its_exit_code_and_last_words"]),
+            Bench("deaths"),
         ],
-        "the 200 ms",
     ),
     Case(
         "F7",
@@ -120,8 +120,8 @@ FAULTS = [
             Suite("core/test_experiment", ["a_worker_that_does_not_leave_is_killed_and_its_trial_still_ends_well"]),
             Suite("end_to_end/test_hanging_trials"),
             Suite("core/test_silence"),
+            Bench("pace --rounds 5"),
         ],
-        "the pace of the others",
     ),
     Case(
         "F9",
@@ -209,9 +209,18 @@ FAULTS = [
         "the first lets trials save, the second ends within a second; exit code 130, 143, 129; nothing lost, no process left, restorable",
         [
             Suite("end_to_end/test_interrupts"),
+            Suite(
+                "end_to_end/test_interrupts",
+                [
+                    "nothing_acknowledged_is_lost_nobody_is_left_and_the_restore_goes_on",
+                    "after_one_ctrl_c_trials_save_fit_returns_and_the_script_goes_on_to_its_end",
+                    "another_signal_ends_the_script_where_it_is",
+                    "a_second_signal_waits_for_nobody",
+                ],
+                repeat=20,
+            ),
             Suite("end_to_end/test_restore", ["an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been"]),
         ],
-        "20 repetitions of each",
     ),
     Case(
         "F16",

@@ -225,7 +225,10 @@ class TrialLives(ExperimentState):
         self.desk.hear()
         self._out.notices.append(cmd.TrialEnded(trial))
         if ending is Ending.INTERRUPTED and self._stopping:
-            return  # together with all others; it is not over, and the scheduler will hear of it again
+            # Together with all others; it is not over, and the scheduler will hear of it again. It saves nothing more in this session.
+            if trial.has_checkpoint:
+                self.exploits.serve(trial)
+            return
         self._part_with(trial)
         self._apply(self.counsel.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
 

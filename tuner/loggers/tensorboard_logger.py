@@ -119,10 +119,10 @@ class _EventFile(TrialFile):
 
     def _is_last(self, step: int, record: bytes, result: Mapping[str, Any]) -> bool:
         """Return whether a record shows a result, as far as its step and its time say so; see `is_same_report`."""
+        if step != _step(result):
+            return False
         total_s = result.get(keys.TIME_TOTAL_S)
-        if step != _step(result) or not isinstance(total_s, (int, float)):
-            return step == _step(result)
-        return self._encoder.scalar(record, keys.TIME_TOTAL_S) in (None, single(total_s))
+        return not isinstance(total_s, (int, float)) or self._encoder.scalar(record, keys.TIME_TOTAL_S) in (None, single(total_s))
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if segment.begin and segment.begin.is_first:
