@@ -204,6 +204,7 @@ def observe(directory, fault, kind="loader", delay_s=0.0):
     script = start_interruptible(directory, kind)
     try:
         script.wait_for("READY")
+        _wait_for_acknowledgement(directory)  # the driver has heard of the first reports, and may not have answered yet
         time.sleep(delay_s)
         born = script.descendants()
         fault.deliver(script)
@@ -223,6 +224,12 @@ def observe(directory, fault, kind="loader", delay_s=0.0):
     wrong = [trial_id for trial_id in ("t00000", "t00001") if not _is_whole(directory / "interrupted", trial_id)]
     num_lines = script.printed.count("Tuner.restore(")
     return Observed(code, len(acknowledged), len(lost), names, num_lines, after, again.said("ENDED"), len(wrong))
+
+
+def _wait_for_acknowledgement(directory):
+    ledger, deadline = directory / "ledger", time.monotonic() + DEADLINE_S
+    while not (ledger.exists() and ledger.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def _acknowledged(directory):

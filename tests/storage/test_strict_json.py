@@ -33,6 +33,24 @@ def test_every_value_comes_back_and_every_text_is_strict_and_fits_on_one_line(va
     assert loads(text.encode()) == value
 
 
+def read(text):
+    try:
+        return repr(loads(text))
+    except ValueError:
+        return "refused"
+
+
+@given(st.text("0123456789.-eE,[] ", max_size=40))
+@example("9223372036854775808")
+@example("[18446744073709551616]")
+@example('{"a": -9223372036854775809}')
+@example("0.00012345678901234567")
+@example("[1e400, -0]")
+@example('"\\ud800"')
+def test_bytes_are_read_as_text_is_however_long_the_numbers(text):
+    assert read(text.encode()) == read(text)
+
+
 def test_nan_comes_back_as_nan_wherever_it_stands():
     value = loads(dumps({"a": [math.nan, {"b": math.nan}], "c": -math.inf}))
     assert math.isnan(value["a"][0])
