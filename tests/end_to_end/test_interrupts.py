@@ -54,8 +54,8 @@ def test_nothing_acknowledged_is_lost_nobody_is_left_and_the_restore_goes_on(nam
     assert observed.exit_code in fault.exit_codes
     assert observed.num_acknowledged > 0
     assert observed.num_lost == 0
-    # What had left its group and lost driver and zygote at once is found by the restore.
-    assert observed.left_over == (["sleep 600"] * 2 if name == "kill driver and zygote" else [])
+    # What has left its group and loses driver and zygote at once may stay until the restore finds it.
+    assert set(observed.left_over) <= ({"sleep 600"} if name == "kill driver and zygote" else set())
     assert observed.left_over_after_restore == []
     assert observed.restored == "['TERMINATED completed', 'TERMINATED completed']"
     assert observed.num_wrong_rows == 0
