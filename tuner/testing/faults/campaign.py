@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tuner.running import rare_garbage_collection
 
-from .counting import counted_transitions, expected
+from .counting import UNDISTURBED, counted_transitions, expected
 from .invariants import Violation
 from .scenario import Scenario, SchedulerFactory, scenario
 from .shrinking import command, shrink, violation_of
@@ -45,13 +45,23 @@ class Campaign:
         """What should have occurred in a large batch and has not."""
         return sorted(expected() - set(+self.seen))
 
+    @property
+    def num_undisturbed(self) -> int:
+        """How many of the experiments were run a second time, with nothing going wrong, to be compared with."""
+        return self.seen[UNDISTURBED]
+
+    @property
+    def rate_per_min(self) -> float:
+        """How many whole experiments were simulated in a minute of processor time, those for comparison included."""
+        return 60 * (self.num_experiments + self.num_undisturbed) / self.cpu_s if self.cpu_s else 0.0
+
     def summary(self) -> str:
         """Return the figures in one line."""
-        rate = 60 * self.num_experiments / self.cpu_s if self.cpu_s else 0.0
         num_faults = sum(num for name, num in self.seen.items() if name.startswith("fault: "))
         return (
             f"{self.num_experiments} experiments, {self.num_drivers} drivers, {self.num_turns} turns, {self.num_records} records, "
-            f"{num_faults} faults in {self.cpu_s:.1f} CPU seconds: {rate:.0f} experiments a minute"
+            f"{num_faults} faults, and {self.num_undisturbed} of them again without any, in {self.cpu_s:.1f} CPU seconds: "
+            f"{self.rate_per_min:.0f} experiments a minute"
         )
 
 

@@ -14,6 +14,7 @@ from .fate import Fault
 
 SEEN: Final = Counter[str]
 """How often what has occurred, by name."""
+UNDISTURBED: Final = "compared with an undisturbed run"
 
 
 class _CountedTable(dict[Any, Any]):
@@ -79,7 +80,7 @@ RECOVERIES: Final = (
     "state compared with its fold",
     "snapshot taken",
     "restored from a snapshot",
-    "compared with an undisturbed run",
+    UNDISTURBED,
     "interrupted and resumed",
     "disk refused, driver gave up",
     "plug-in raised, driver gave up",

@@ -16,6 +16,7 @@ from tuner.errors import DamagedJournal, StorageError
 from tuner.storage.layout import STAGING_PREFIX
 
 from . import derived, invariants, liaisons
+from .counting import UNDISTURBED
 from .fate import DriverDied, PluginBroke
 from .invariants import Violation
 from .ledger import Transcript
@@ -154,7 +155,7 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     liaisons.nobody_is_left_to_the_engine(world, experiment)
     outcome = invariants.outcome(experiment)
     if world.scenario.is_comparable and world.scenario.num_strikes:
-        world.seen["compared with an undisturbed run"] += 1
+        world.seen[UNDISTURBED] += 1
         invariants.deaths_change_nothing(_play(world.scenario.without_trouble(), world.check_every).outcome, outcome)
     world.seen.update({f"fault: {fault}": num for fault, num in world.fate.struck.items()})
     world.seen.update(world.disk.seen)
