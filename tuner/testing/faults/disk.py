@@ -39,6 +39,10 @@ class _File:
         self.num_safe = len(self.content)
         self.cut_off = b""
 
+    @property
+    def is_safe(self) -> bool:
+        return self.num_safe == len(self.content) and not self.holes
+
     def drop_dirty(self) -> None:
         self.holes.append((self.num_safe, len(self.content)))
 
@@ -78,7 +82,6 @@ class VirtualDisk:
         on_write: Told of all bytes that a write took as a whole.
 
     Attributes:
-        num_failed_syncs: How many syncs have failed.
         num_refusals: How many calls have failed.
         seen: What has occurred, for the counters.
     """
@@ -95,7 +98,7 @@ class VirtualDisk:
         self._open: dict[int, _File] = {}
         self._numbers = itertools.count(1)
         self._full_for = 0
-        self.num_failed_syncs = self.num_refusals = 0
+        self.num_refusals = 0
         self.seen: Counter[str] = Counter()
 
     def names(self, directory: Path) -> list[str]:
@@ -160,7 +163,6 @@ class VirtualDisk:
         match self._fate.strike(Occasion.SYNC):
             case Fault.SYNC_ERROR:
                 file.drop_dirty()
-                self.num_failed_syncs += 1
                 raise self._refusal(errno.EIO)
             case Fault.POWER_CUT_IN_SYNC:
                 raise self._fate.die(is_power_out=True)
@@ -253,6 +255,12 @@ class VirtualDisk:
     def contents(self, directory: Path) -> dict[str, bytes]:
         """Return every file of a directory, as a bystander sees it; nothing goes wrong here."""
         return {name: bytes(file.content) for name, file in self._entries.get(os.fspath(directory), {}).items()}
+
+    def is_safe(self, directory: Path) -> bool:
+        """Return whether the platter has all that processes read in a directory's log files."""
+        name = os.fspath(directory)
+        latest, safe = self._entries.get(name, {}), self._safe_entries.get(name, {})
+        return all(safe.get(entry) is file and file.is_safe for entry, file in latest.items() if entry.endswith(".log"))
 
     def safe_contents(self, directory: Path) -> dict[str, bytes]:
         """Return of every file of a directory what the platter has for certain."""

@@ -125,9 +125,10 @@ class World:
                 self.checkpoints.harm(spared, delete=fault is Fault.CHECKPOINT_DELETED)
 
     def _sync(self, journal: Journal) -> None:
-        num_failed, self._synced_at = self.disk.num_failed_syncs, self.now
+        self._synced_at = self.now
         journal.sync_in_background()
-        if self.disk.num_failed_syncs == num_failed:
+        # After a sync has failed none is tried before the driver has mended that, at its next write, in a segment beside the doubtful one.
+        if self.disk.is_safe(self._journal_directory) or self.read_platter().records == self.read_journal().records:
             self.ledger.num_safe = len(self.ledger.acknowledged)
 
     def sleep(self, seconds: float) -> None:
