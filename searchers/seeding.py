@@ -6,8 +6,6 @@ suggestion draws does not shift the next.
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,21 +19,16 @@ def generator(seed: int, number: int) -> Generator:
         seed: The searcher's seed, 0 or more.
         number: Which suggestion, 0 or more.
     """
-    random = _numpy_random()
-    made: Generator = random.Generator(random.PCG64(random.SeedSequence(seed, spawn_key=(number,))))
-    return made
+    from numpy.random import PCG64, Generator, SeedSequence  # noqa: PLC0415  (keeps the import of the face light)
 
-
-@cache
-def _numpy_random() -> ModuleType:
-    from numpy import random  # noqa: PLC0415  (keeps the import of the face light)
-
-    return random
+    return Generator(PCG64(SeedSequence(seed, spawn_key=(number,))))
 
 
 def fresh_seed() -> int:
     """Return a seed from the operating system, for experiments that were given none."""
-    return int(_numpy_random().SeedSequence().generate_state(1)[0])
+    from numpy.random import SeedSequence  # noqa: PLC0415  (keeps the import of the face light)
+
+    return int(SeedSequence().generate_state(1)[0])
 
 
 def chosen_seed(own: int | None, given: Any) -> int:

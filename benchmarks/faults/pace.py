@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import tuner as tune
 
-from .conditions import Condition, Verdict, arguments, conclude, none_of
+from .conditions import Condition, Verdict, arguments, at_most, conclude, none_of
 
 PAUSE_S: Final = 0.01
 NUM_REPORTS: Final = 300
@@ -69,7 +70,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def took_s(company: str) -> tuple[list[float], int]:
-    """Return how long each report of the steady trials took beside such company, in order, and how many of the company were not killed."""
+    """Return how long each report of the steady trials took beside such company, and how many of the company were not killed."""
     kinds = ["steady"] * NUM_STEADY + ([company] if company in COMPANY else [])
     with tempfile.TemporaryDirectory(prefix="faults-") as storage:
         results = tune.Tuner(
@@ -84,28 +85,23 @@ def took_s(company: str) -> tuple[list[float], int]:
             ),
         ).fit()
         steady = [result for result in results if not result.error]
-        found = sorted(took for result in steady for took in result.metrics_dataframe["took_s"])
+        found = [took for result in steady for took in result.metrics_dataframe["took_s"]]
         return found, len(kinds) - NUM_STEADY - results.num_errors
 
 
 def main() -> int:
     """Run the bench."""
     given = arguments(__doc__, rounds=1)
-    conditions: list[Condition] = []
-    num_survivors = limit_s = 0.0
-    for company in (ALONE, *COMPANY):
-        rounds = [took_s(company) for _ in range(given.rounds)]
-        found = sorted(took for one, _ in rounds for took in one)
-        num_survivors += sum(num for _, num in rounds)
-        middle_s, worst_s = found[len(found) // 2], found[-1]
-        limit_s = limit_s or MAX_RATIO * middle_s
-        shown = f"{1000 * middle_s:.1f}, at worst {1000 * worst_s:.1f} ms"
-        if company == ALONE:
-            conditions.append(Condition("a report and its pause, two trials by themselves", shown))
-        else:
-            what = f"beside one that {company}: a report and its pause"
-            conditions.append(Condition(what, shown, f"<= {1000 * limit_s:.1f} ms, the middle one", middle_s <= limit_s))
-    conditions.append(none_of("bad company that was not killed", round(num_survivors), given.rounds * len(COMPANY)))
+    rounds = {company: [took_s(company) for _ in range(given.rounds)] for company in (ALONE, *COMPANY)}
+    seen = {company: [took for found, _ in of_company for took in found] for company, of_company in rounds.items()}
+    usual_s = statistics.median(seen.pop(ALONE))
+    conditions = [Condition("a report and its pause, two trials by themselves", f"{usual_s:.3f} s")]
+    conditions += [
+        at_most(f"beside one that {company}: a report and its pause", found, round(MAX_RATIO * usual_s, 4), is_middle=True)
+        for company, found in seen.items()
+    ]
+    num_spared = sum(num for of_company in rounds.values() for _, num in of_company)
+    conditions.append(none_of("bad company that was not killed", num_spared, given.rounds * len(COMPANY)))
     return conclude(Verdict(given.rounds * len(COMPANY), conditions), given.verdict)
 
 

@@ -102,7 +102,7 @@ EXPLOITS = _of(
     ("            num_rows=trial.num_rows,", "            num_rows=trial.iteration,", "I2"),
     ("        trial.exploit = dataclasses.replace(decision, checkpoint=checkpoint.index)", "        trial.exploit = dataclasses.replace(decision, checkpoint=0)", "I16 defect"),
     ("        return self._disappoint(self._take_suitors(donor))", "        return []", "I9"),
-    ("        for trial in self._take_suitors(donor):\n            checkpoint", "        for trial in ():\n            checkpoint", "I9"),
+    ("        for trial in self._take_suitors(donor):", "        for trial in ():", "I9"),
     ("            if trial.exploit and trial.exploit.checkpoint is None:\n                self._suitors", "            if False:\n                self._suitors", "I9"),
     ("            trial.grafts[-1] = dataclasses.replace(graft, is_over=True)\n\n    def _wait", "            pass\n\n    def _wait", "I5 I11"),
     ("        self.forget(trial)\n        if checkpoint", "        if checkpoint", "I16"),

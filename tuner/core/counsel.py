@@ -130,8 +130,7 @@ class Counsel:
         return (StopAll(Reason("stopper.stop_all")),) if self.stopper.stop_all() else ()
 
     def _decided(self, said: Sequence[Decision]) -> Sequence[Decision]:
-        counts = self._settle(said)
-        return [decision for decision in counts if not isinstance(decision, StopAll)] if counts else []
+        return [decision for decision in self._settle(said) if not isinstance(decision, StopAll)]
 
     def _settle(self, said: Sequence[Decision | StopAll]) -> Sequence[Decision | StopAll]:
         """Return what counts: what was said just now, or what was said when the event happened."""

@@ -209,7 +209,7 @@ class Experiment(SteeredLives):
     def _look_at_the_clock(self) -> None:
         if not self._stopping and (said := self.counsel.reason_to_end(self._now_s)):
             self._stop_all(ending_for(said), said)
-        if not self._patience.is_over(self._now_s):
+        if not self._patience.may_be_over(self._now_s):
             return
         self._kill_overdue()
         silent = self._patience.suspicious(self._now_s)

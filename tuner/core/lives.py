@@ -72,8 +72,7 @@ class TrialLives(ExperimentState):
             self.exploits.forget(trial)
         if trial.status is Status.PAUSED:
             self._stirring[trial.trial_id] = trial
-            trial.is_to_resume |= trial in self.roster.ready  # it was about to go on from its own
-            self.roster.ready.discard(trial)
+            self.roster.put_off(trial)  # where it was about to go on from its own
         self._intend(trial, Intention(Verdict.EXPLOIT, Ending.INTERRUPTED, decision.reason))
 
     def _resize(self, trial: Trial, decision: Resize) -> None:
@@ -163,8 +162,7 @@ class TrialLives(ExperimentState):
         """Pause the trial; where that was for a while only, or the wait is over already, let it go on."""
         self.roster.pause(trial, intention.reason)
         self._out.notices.append(cmd.TrialPaused(trial))
-        if trial.has_checkpoint:
-            self.exploits.serve(trial)  # it will save nothing more for those that wait
+        self.exploits.serve(trial)  # it will save nothing more for those that wait
         self._stirring[trial.trial_id] = trial
         if trial.resize is not None:
             self.roster.resize(trial, trial.resize)
@@ -226,8 +224,7 @@ class TrialLives(ExperimentState):
         self._out.notices.append(cmd.TrialEnded(trial))
         if ending is Ending.INTERRUPTED and self._stopping:
             # Together with all others; it is not over, and the scheduler will hear of it again. It saves nothing more in this session.
-            if trial.has_checkpoint:
-                self.exploits.serve(trial)
+            self.exploits.serve(trial)
             return
         self._part_with(trial)
         self._apply(self.counsel.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))

@@ -90,7 +90,7 @@ class Patience:
         self._watch.forget(trial_id)
         self._leaving.discard(trial_id)
 
-    def is_over(self, now_s: float) -> bool:
+    def may_be_over(self, now_s: float) -> bool:
         """Return whether `exhausted` or `suspicious` may have something to tell; hardly ever."""
         return self._deadlines.may_be_due(now_s) or self._watch.may_be_due(now_s)
 

@@ -190,7 +190,11 @@ class Roster:
     def hold(self, trial: Trial) -> None:
         """Hold the trial back: it is not started until it is let go."""
         self.held[trial.trial_id] = trial
-        trial.is_to_resume |= trial.status is Status.PAUSED and trial in self.ready  # it was about to go on
+        self.put_off(trial)
+
+    def put_off(self, trial: Trial) -> None:
+        """Take the trial out of the queue; a paused one that was about to go on is to do so once nothing keeps it from that."""
+        trial.is_to_resume |= trial.status is Status.PAUSED and trial in self.ready
         self.ready.discard(trial)
 
     def let_go(self, trial: Trial) -> None:

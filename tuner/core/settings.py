@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .retention import RetentionPolicy
@@ -62,9 +62,7 @@ class ExperimentSettings:
 
     def as_fields(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
-        retention = _shallow(self.checkpoints.retention)
-        requests = {"capacity": dict(self.capacity), "default_request": dict(self.default_request)}
-        return {**_shallow(self), **requests, "checkpoints": {**_shallow(self.checkpoints), "retention": retention}}
+        return asdict(self)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> ExperimentSettings:
@@ -72,7 +70,3 @@ class ExperimentSettings:
         policy = fields["checkpoints"]
         retention = RetentionPolicy(**policy["retention"])
         return cls(**{**fields, "checkpoints": CheckpointPolicy(**{**policy, "retention": retention})})
-
-
-def _shallow(settings: ExperimentSettings | CheckpointPolicy | RetentionPolicy) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__slots__}

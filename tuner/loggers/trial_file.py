@@ -297,12 +297,10 @@ class TrialFileLogger(LoggerCallback):
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Write everything that is still waiting."""
         self.writer.close()
-        if self._defect is not None:
-            raise self._defect
+        self._raise_defect()
 
     def _add(self, trial: Trial, entry: Entry) -> None:
-        if self._defect is not None:
-            raise self._defect
+        self._raise_defect()
         if self._is_off:
             return
         file = self._files.get(trial)
@@ -317,6 +315,10 @@ class TrialFileLogger(LoggerCallback):
             row = Row(result, time.time())
             self.writer.latest = (result, row)
         return row
+
+    def _raise_defect(self) -> None:
+        if self._defect is not None:
+            raise self._defect
 
 
 @final

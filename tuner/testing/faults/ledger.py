@@ -87,7 +87,7 @@ class Reader:
     def _verified(self, data: bytes) -> Iterator[dict[str, Any]]:
         # Behind the last line break stands nothing, or what is torn.
         for line in data.split(b"\n")[1:-1]:
-            record = self._known.get(line) or self.record(line)
+            record = self.record(line)
             if record is None:
                 return
             yield record

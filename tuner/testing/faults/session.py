@@ -186,7 +186,7 @@ class Session:
             return
         with contextlib.suppress(StorageError):
             log.settle()
-            trials = [strict_json.loads(self._state.words_for(trial).encode()) for trial in self.experiment.trials]
+            trials = [strict_json.loads(self._state.words_for(trial)) for trial in self.experiment.trials]
             state = {**self._state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
             log.journal.sync()
             snapshot.write(world.directory, state, log.journal.last_sequence, sync=world.scenario.durability != "process", disk=world.disk)
