@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tuner.loggers.batching import BatchWriter, Sink, stretched
+from tuner.loggers.batching import BatchWriter, Sink, _Breather, stretched
 
 
 class Memory(Sink):
@@ -128,3 +128,46 @@ def test_what_takes_much_of_the_time_is_done_more_rarely():
     assert stretched(1.0, 0.04) == 2.0
     assert stretched(1.0, 60.0) == 5.0
     assert stretched(1e6, 60.0) == 1e6
+
+
+class Several(Memory):
+    """Stands for others, which get what is for it."""
+
+    def __init__(self, *others):
+        super().__init__()
+        self.others = others
+
+    def parts(self):
+        return self.others
+
+
+def test_the_parts_of_a_sink_get_its_entries_and_one_that_fails_is_tried_again_alone():
+    sound, full = Memory(), Memory([OSError("no space")])
+    writer, both = BatchWriter(period_s=1e6), Several(sound, full)
+    writer.add(both, 1)
+    writer.flush()
+    assert (sound.batches, full.batches) == ([[1]], [])
+    writer.write_batch()
+    assert (sound.batches, full.batches) == ([[1]], [[1]])
+    writer.add(both, 2)
+    writer.close()
+    assert (sound.batches, full.batches) == ([[1], [2]], [[1], [2]])
+    assert not both.batches
+
+
+def test_a_part_that_gets_entries_on_its_own_as_well_gets_all_in_their_order():
+    part, other = Memory(), Memory()
+    writer, both = BatchWriter(period_s=1e6), Several(part, other)
+    for number, sink in enumerate([both, part, both, part, part, other, both]):
+        writer.add(sink, number)
+    writer.close()
+    assert [entry for batch in part.batches for entry in batch] == [0, 1, 2, 3, 4, 6]
+    assert [entry for batch in other.batches for entry in batch] == [0, 2, 5, 6]
+
+
+def test_the_driver_gets_the_interpreter_now_and_then_however_short_the_files_are(monkeypatch):
+    rests = []
+    monkeypatch.setattr("tuner.loggers.batching.time.sleep", rests.append)
+    walk = _Breather()
+    assert [list(walk(range(100))) for _ in range(6)] == [list(range(100))] * 6
+    assert len(rests) == 2

@@ -14,14 +14,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as Served
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import Status as SessionStatus
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
 from tensorboard.util import tensor_util
 
 from searchers.space import choice, grid_search, only_if, sample_from, uniform
 from tuner.core.trial import CheckpointRecord, Ending, Status
 from tuner.loggers.event_file import EventEncoder, records
+from tuner.loggers.json_logger import encode_json
 from tuner.loggers.tensorboard_logger import TBXLoggerCallback, searched_names
 
 
@@ -228,7 +230,7 @@ def test_a_tensorboard_that_is_open_meanwhile_shows_one_curve(make_trial, report
 @pytest.mark.parametrize("size", [30, 131, 132, 133, 134, 260, 5000])
 def test_a_void_record_is_as_long_as_another_and_says_nothing(size):
     encoder = EventEncoder()
-    record = encoder.scalars(1.0, 1, {"x" * size: 1.0})
+    record = encoder.scalars(1.0, 1, ("x" * size,), (1.0,))
     void = encoder.void(record)
     assert len(void) == len(record)
     event = Event.FromString(void[12:-4])
@@ -245,12 +247,65 @@ def test_a_void_record_is_as_long_as_another_and_says_nothing(size):
 @example(at=1.0, step=127, values={"x" * 118: 1.0, "x" * 119: 1.0})
 @example(at=1.0, step=128, values={"x" * 122: 1e300, "x" * 123: -math.inf})
 def test_a_record_of_curves_is_what_the_message_types_make_of_it(at, step, values):
-    record = EventEncoder().scalars(at, step, values)
+    record = EventEncoder().scalars(at, step, tuple(values), tuple(values.values()))
     event = Event(wall_time=at, step=step)
     for tag, value in values.items():
         event.summary.value.add(tag=tag, simple_value=value)
     assert list(records(record)) == [record]
     assert record[12:-4] == event.SerializeToString()
+
+
+hyperparameters = st.one_of(
+    st.booleans(), st.integers(), st.floats(), st.text(st.characters(codec="utf-8"), max_size=200), st.lists(st.integers(), max_size=2)
+)
+
+
+@given(
+    at=st.floats(1.0, 1e10),
+    params=st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=200), hyperparameters, max_size=5),
+    has_failed=st.booleans(),
+)
+@example(at=1.0, params={"huge": 10**400, "nothing": math.nan}, has_failed=False)
+def test_the_records_of_a_session_are_what_the_message_types_make_of_it(at, params, has_failed):
+    encoder = EventEncoder()
+    data = encoder.session_start(at, params, "loss") + encoder.session_end(at, has_failed=has_failed) + encoder.version(at)
+    table, start, end, version = (Event.FromString(record[12:-4]) for record in records(data))
+    assert version == Event(wall_time=at, file_version="brain.Event:2")
+    contents = []
+    for event, tag in ((table, "experiment"), (start, "session_start_info"), (end, "session_end_info")):
+        [value] = event.summary.value
+        assert (event.wall_time, value.tag, value.metadata.plugin_data.plugin_name) == (at, f"_hparams_/{tag}", "hparams")
+        contents.append(HParamsPluginData.FromString(value.metadata.plugin_data.content))
+    assert [info.name for info in contents[0].experiment.hparam_infos] == list(params)
+    expected = HParamsPluginData()
+    expected.session_start_info.start_time_secs = at
+    for name, value in params.items():
+        slot = expected.session_start_info.hparams[name]
+        match value:
+            case bool():
+                slot.bool_value = value
+            case int() | float() if is_representable(value):
+                slot.number_value = value
+            case str():
+                slot.string_value = value
+            case _:
+                slot.string_value = encode_json(value).strip('"')
+    assert contents[1] == expected
+    status = SessionStatus.STATUS_FAILURE if has_failed else SessionStatus.STATUS_SUCCESS
+    assert contents[2] == HParamsPluginData(session_end_info=SessionEndInfo(status=status, end_time_secs=at))
+
+
+def is_representable(value):
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+@pytest.mark.parametrize("step", [0, 1, 127, 128, 10**12])
+def test_a_restart_is_what_the_message_types_make_of_it(step):
+    record = EventEncoder().restart(5.0, step)
+    assert record[12:-4] == Event(wall_time=5.0, step=step, session_log=SessionLog(status=SessionLog.START)).SerializeToString()
 
 
 def test_a_first_attempt_removes_what_an_earlier_one_of_that_name_left(logger, make_trial, report):
@@ -296,6 +351,16 @@ def test_records_end_where_the_file_is_torn(logger, make_trial, report):
         kept = list(records(data[:cut]))
         assert kept == whole[: len(kept)]
         assert len(b"".join(kept)) <= cut < len(b"".join(whole[: len(kept) + 1]))
+
+
+def test_half_a_character_does_not_stop_the_logger(make_trial, report, idle_writer):
+    trial, logger = make_trial(**{"\ud800": "\udfff"}), TBXLoggerCallback(idle_writer)
+    logger.setup()
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1, **{"\ud801": 1.0}))
+    finish(logger, trial)
+    logger.on_experiment_end(trials=[])
+    assert curve(trial, r"\ud801") == [(1, 1.0)]
 
 
 def test_searched_names_are_those_of_words_and_of_lists_that_hold_one():

@@ -250,14 +250,17 @@ LOGGERS = _of(
     ("    while found and not _verifies(found[-1]):\n        found.pop()\n", "", "I19"),
 ) + _of(
     "tuner/loggers/trial_file.py",
-    ("            if segment.rows:\n                self.begun = None\n            del self._backlog[0]\n", "            del self._backlog[0]\n            self._backlog[:1] = []\n", "I19"),
+    ("            if segment.rows:\n                self.begun = None\n        self._backlog = []\n", "        self._backlog = []\n", "I19"),
     ("        os.ftruncate(descriptor, start)\n", "        pass\n", "I19"),
     (" if segment.rows or begin.resumed_iteration < 0 else None", "", "I19"),
     ("            while branches and number == branches[0].num_rows:\n                yield self._at_graft(trial, branches)\n", "", "I19"),
 ) + _of(
     "tuner/loggers/batching.py",
-    ("{sink: [] for sink in self._behind}", "{}", "I19"),
-    ("            batches.setdefault(sink, []).append(entry)", "            batches[sink] = [*batches.get(sink, [])[:1], entry]", "I19"),
+    (" | {sink: [] for sink in self._behind if sink not in taken}", "", "I19"),
+    ("            batches[sink].append(entry)\n", "            batches[sink] = [*batches[sink][:1], entry]\n", "I19"),
+)  + _of(
+    "tuner/loggers/logger_group.py",
+    ("(file := known or self._opened(logger))", "(file := self._opened(logger))", "I19"),
 ) + _of(
     "tuner/mending.py",
     ("        logger.audit(settled, rows.of)\n", "", "I19"),

@@ -1,8 +1,8 @@
 """Writing files for people without keeping the driver waiting.
 
-The driver's hooks only append to a queue. A thread, shared by all default loggers, takes the queue every second,
-sorts it by file, and writes each file's part at one go; files are open only meanwhile, so ten thousand trials need no more
-descriptors than one. Where that takes too much of the time it is done more rarely, so that more of a file is written at one go.
+The driver's hooks only append to a queue, each fact once for all files that tell of it. A thread, shared by all default loggers, takes
+the queue every second, sorts it by file, and writes each file's part at one go; files are open only meanwhile, so ten thousand trials need
+no more descriptors than one. Where that takes too much of the time it is done more rarely, so that more of a file is written at one go.
 When the thread falls too far behind, whoever appends writes the backlog, which bounds the memory.
 """
 
@@ -13,17 +13,17 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar, final
 
 _PERIOD_S = 1.0
 _LONGEST = 5.0
 """How many periods may become one: five seconds are well within what a restore takes for recent, see `tuner.replay`."""
 _MAX_SHARE = 0.02
-_WAKE_AT = 10_000
-_CAPACITY = 20_000
-_BATCH = 2_000
-"""How many entries are written under one hold of the lock, and at most by a caller of `add`, unless told otherwise: some 30 ms of work."""
+_WAKE_AT = 5_000
+_CAPACITY = 10_000
+_BATCH = 1_000
+"""How many entries are written under one hold of the lock, and at most by a caller of `add`, unless told otherwise: some 20 ms of work."""
 _ENTRIES_PER_BREATH = 256
 _BREATH_S = 0.00005
 
@@ -37,12 +37,17 @@ Pace = Callable[[Iterable[T]], Iterator[T]]
 class Sink(ABC):
     """Something that entries are written to, a batch at a time and never by two threads at once."""
 
+    def parts(self) -> Sequence[Sink]:
+        """Return who is to write the entries instead, each all of them; always the same."""
+        return (self,)
+
     @abstractmethod
     def write(self, entries: list[Any], pace: Pace[Any]) -> None:
         """Write down the entries.
 
         Args:
-            entries: New entries, oldest first; none where only an earlier failure is to be made good.
+            entries: New entries, oldest first; none where only an earlier failure is to be made good. Not to be changed, since the parts
+                of a sink get the same list one after the other.
             pace: How to iterate over them.
 
         Raises:
@@ -69,6 +74,7 @@ class BatchWriter:
 
     Attributes:
         thread_cpu_s: CPU seconds of the thread.
+        has_failed: Whether one of those who share this writer has ever met a defect; so they need not all be asked each time.
         latest: What those who share this writer made of something, beside that thing, so that they make it once.
     """
 
@@ -83,6 +89,7 @@ class BatchWriter:
     ) -> None:
         self.latest: tuple[Any, Any] = (None, None)
         self.thread_cpu_s = 0.0
+        self.has_failed = False
         self._period_s = period_s
         self._wake_at = wake_at
         self._capacity = capacity
@@ -120,7 +127,8 @@ class BatchWriter:
         """
         with self._turn:
             for sink, entries in self._take().items():
-                self._write_to(sink, entries, pace)
+                for part in sink.parts():
+                    self._write_to(part, entries, pace)
             if not self._behind:
                 self._is_warned = False
         return bool(self._waiting)
@@ -154,7 +162,7 @@ class BatchWriter:
         self._thread.start()
 
     def _run(self) -> None:
-        before_s, period_s = self.thread_cpu_s, self._period_s
+        before_s, period_s, pace = self.thread_cpu_s, self._period_s, _Breather()
         while True:
             self._wake.wait(period_s)
             self._wake.clear()
@@ -162,16 +170,25 @@ class BatchWriter:
             self.thread_cpu_s = before_s + began_s
             if self._is_closing:
                 return  # whoever closes writes the rest, without rests
-            while self.write_batch(_breathing):
+            while self.write_batch(pace):
                 time.sleep(_BREATH_S)  # otherwise a caller that waits for the lock would seldom get it
             period_s = stretched(self._period_s, time.thread_time() - began_s)
 
     def _take(self) -> dict[Sink, list[Any]]:
-        batches: dict[Sink, list[Any]] = {sink: [] for sink in self._behind}
+        """Take the oldest entries, up to one for a part that gets others on another way: nobody gets a later one first."""
+        batches: dict[Sink, list[Any]] = {}
+        taken: set[Sink] = set()
         for _ in range(min(len(self._waiting), self._max_batch)):
-            sink, entry = self._waiting.popleft()
-            batches.setdefault(sink, []).append(entry)
-        return batches
+            sink, entry = self._waiting[0]
+            if sink not in batches:
+                parts = sink.parts()
+                if not taken.isdisjoint(parts):
+                    break
+                taken.update(parts)
+                batches[sink] = []
+            batches[sink].append(entry)
+            self._waiting.popleft()
+        return batches | {sink: [] for sink in self._behind if sink not in taken}
 
     def _write_to(self, sink: Sink, entries: list[Any], pace: Pace[Any]) -> None:
         try:
@@ -198,9 +215,17 @@ def stretched(period_s: float, spent_s: float) -> float:
     return min(max(spent_s / _MAX_SHARE, period_s), _LONGEST * period_s)
 
 
-def _breathing(entries: Iterable[T]) -> Iterator[T]:
-    """Iterate with short rests, in which the driver gets the interpreter at once instead of after a whole switch interval."""
-    for count, entry in enumerate(entries, start=1):
-        yield entry
-        if count % _ENTRIES_PER_BREATH == 0:
-            time.sleep(_BREATH_S)
+@final
+class _Breather:
+    """Walks through entries with short rests, in which the driver gets the interpreter at once instead of after a whole switch interval."""
+
+    def __init__(self) -> None:
+        self._num_walked = 0
+
+    def __call__(self, entries: Iterable[T]) -> Iterator[T]:
+        """Yield the entries; those of all calls count."""
+        for entry in entries:
+            yield entry
+            self._num_walked += 1
+            if self._num_walked % _ENTRIES_PER_BREATH == 0:
+                time.sleep(_BREATH_S)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Literal
 
 from tuner.core.result import SHOULD_CHECKPOINT
 
 from .callback import Callback, LoggerCallback
+from .logger_group import GROUPED, groups_of
 from .trial_file import TrialFileLogger
 
 Hook = Literal[
@@ -31,15 +32,7 @@ Hook = Literal[
 
 HOOKS: tuple[Hook, ...] = Hook.__args__  # type: ignore[attr-defined]
 
-_FORWARDS = {
-    "on_trial_start": "log_trial_start",
-    "on_trial_restore": "log_trial_restore",
-    "on_trial_save": "log_trial_save",
-    "on_trial_result": "log_trial_result",
-    "on_trial_complete": "log_trial_end",
-    "on_trial_recover": "log_trial_end",
-    "on_trial_error": "log_trial_end",
-}
+_FORWARDS = {**GROUPED, "on_trial_restore": "log_trial_restore", "on_trial_save": "log_trial_save"}
 """What `LoggerCallback` turns each hook into."""
 
 _log = logging.getLogger("tuner")
@@ -61,7 +54,8 @@ class CallbackList:
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
         self.file_logging_s = 0.0
-        self._overriders: dict[Hook, list[tuple[Callback, Callable[..., None], bool]]] = {}
+        self._groups = {id(member): group for group in groups_of(self._callbacks, self._switch_off) for member in group.members}
+        self._overriders: dict[Hook, list[tuple[Sequence[Callback], Callable[..., None], bool]]] = {}
         self._index()
 
     def has(self, hook: Hook) -> bool:
@@ -71,12 +65,13 @@ class CallbackList:
     def call(self, hook: Hook, **info: Any) -> None:
         """Call the hook of each callback that overrides it, with these keyword arguments."""
         # The index is replaced, never changed, when a callback fails, so iterating over the old one is safe.
-        for callback, method, writes_files in self._overriders[hook]:
+        for owners, method, writes_files in self._overriders[hook]:
             started_s = perf_counter() if writes_files else None
             try:
                 method(**info)
             except Exception as error:  # noqa: BLE001  (whatever a user's callback raises must not end the experiment)
-                self._switch_off(callback, hook, error)
+                for owner in owners:
+                    self._switch_off(owner, hook, error)
             if started_s is not None:
                 self.file_logging_s += perf_counter() - started_s
 
@@ -121,17 +116,20 @@ class CallbackList:
                 self._switch_off(owner, "set_state", error)
 
     def _index(self) -> None:
-        self._overriders = {
-            hook: [
-                (callback, getattr(callback, hook), isinstance(callback, TrialFileLogger))
-                for callback in self._callbacks
-                if overrides(callback, hook)
-            ]
-            for hook in HOOKS
-        }
+        self._overriders = {hook: [] for hook in HOOKS}
+        for callback in self._callbacks:
+            group = self._groups.get(id(callback))
+            for hook, overriders in self._overriders.items():
+                if group and hook in GROUPED:
+                    if callback is group.members[0]:
+                        overriders.append((group.members, getattr(group, hook), True))
+                elif overrides(callback, hook):
+                    overriders.append(([callback], getattr(callback, hook), isinstance(callback, TrialFileLogger)))
 
     def _switch_off(self, callback: Callback, where: str, error: Exception) -> None:
         self._callbacks = [other for other in self._callbacks if other is not callback]
+        if group := self._groups.pop(id(callback), None):
+            group.members = [member for member in group.members if member is not callback]
         self._index()
         _log.warning(
             "%s.%s raised %s and is switched off; the experiment goes on without it",

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar, assert_never, final
 
 from tuner.core.trial import Trial
 
-from .trial_file import Row
+from .entries import Row
 
 _PERIOD_S: Final = 1.0
 _CAPACITY: Final = 20_000

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -18,7 +19,8 @@ from tuner.core.trial import Trial
 from tuner.storage.layout import PROGRESS
 
 from .batching import Pace
-from .trial_file import Segment, TrialFile, TrialFileLogger
+from .entries import Row, Segment
+from .trial_file import TrialFile, TrialFileLogger, remove
 
 _AUTO_FILLED = (
     keys.TIMESTAMP,
@@ -44,6 +46,12 @@ _AUTO_FILLED = (
 _LINE_END = "\r\n"
 """As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a value, before Python 3.13."""
 _FORMULA_STARTS = frozenset("=+-@\t\r")
+_QUOTED_FORMULA_STARTS = tuple(f'"{start}'.encode() for start in "=+-@")
+"""As JSON has them; the other starts are escaped there."""
+_WORDS = tuple(
+    (before + word, before + cell) for word, cell in ((b"null", b""), (b"true", b"True"), (b"false", b"False")) for before in (b",", b"[")
+)
+"""What JSON writes for cells that are neither numbers nor texts, and what a table has for them."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-]inf", re.IGNORECASE)
 _MAX_CELL = 100_000
 """Longer texts are cut: csv readers refuse fields of more than 131,072 characters."""
@@ -64,22 +72,22 @@ class CSVLoggerCallback(TrialFileLogger):
         Rows that a retry reports again replace the earlier ones.
     """
 
-    def open_file(self, directory: Path) -> TrialFile:
+    def open_file(self, directory: str) -> TrialFile:
         """Return the table of one trial."""
         return _CsvFile(directory, self)
 
 
 @final
 class _CsvFile(TrialFile):
-    def __init__(self, directory: Path, owner: TrialFileLogger) -> None:
+    def __init__(self, directory: str, owner: TrialFileLogger) -> None:
         super().__init__(directory, owner)
-        self._path = directory / PROGRESS
+        self._path = self.path_of(PROGRESS)
         self._columns: dict[str, None] | None = None
         self._last_iteration: int | None = None
         self._num_earlier = 0
 
     def __str__(self) -> str:
-        return str(self._path)
+        return self._path
 
     def is_complete(self, trial: Trial) -> bool:
         num_rows, last = _extent(self._path)
@@ -93,23 +101,22 @@ class _CsvFile(TrialFile):
         if self._columns is None:
             self._columns = dict.fromkeys(read_table(self._path)[0])
             if not self._columns:
-                self._path.unlink(missing_ok=True)  # at most a torn header, which nothing may be appended to
-        rows = [row.flat for row in pace(segment.rows)]
-        columns = dict(self._columns or dict.fromkeys(_column_order(segment.rows[0].result, rows[0])))
-        for row in rows:
-            if not row.keys() <= columns.keys():
-                columns.update(dict.fromkeys(row))
-        self._write(list(columns), rows, pace)
+                remove(self._path)  # at most a torn header, which nothing may be appended to
+        columns = self._columns or dict.fromkeys(_columns_of(segment.rows[0]))
+        for names in dict.fromkeys(row.shape.names if row.shape else tuple(row.flat) for row in segment.rows):
+            if not columns.keys() >= set(names):
+                columns = columns | dict.fromkeys(names)
+        self._write(tuple(columns), segment.rows, pace)
         self._columns = columns
-        self._last_iteration = rows[-1].get(keys.TRAINING_ITERATION)
+        self._last_iteration = segment.rows[-1].flat.get(keys.TRAINING_ITERATION)
 
-    def _write(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], pace: Pace[Any]) -> None:
-        lines = [_cells(row, columns) for row in pace(rows)]
+    def _write(self, columns: tuple[str, ...], rows: Sequence[Row], pace: Pace[Any]) -> None:
+        lines, num_nones = _lines_of(rows, columns, pace)
         if not self._columns:
-            self.append(self._path, _encode([columns, *lines]))
+            self.append(self._path, _encode([columns, *lines], num_nones))
             return
         if len(columns) == len(self._columns):
-            self.append(self._path, _encode(lines))
+            self.append(self._path, _encode(lines, num_nones))
             return
         _, old = read_table(self._path)
         padding = [""] * (len(columns) - len(self._columns))
@@ -126,15 +133,15 @@ class _CsvFile(TrialFile):
         else:
             # Nothing of it counts; the columns are found anew with the next row.
             header = []
-            self._path.unlink(missing_ok=True)
+            remove(self._path)
         self._columns = dict.fromkeys(header)
         self._num_earlier, self._last_iteration = num_earlier, iteration
 
 
-def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+def read_table(path: str | Path) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a ``progress.csv``, without a last row that a crash has torn; nothing if there is no file."""
     try:
-        text = path.read_bytes().decode(errors="replace")
+        text = Path(path).read_bytes().decode(errors="replace")
     except FileNotFoundError:
         return [], []
     table = list(csv.reader(io.StringIO(text, newline="")))
@@ -144,10 +151,10 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     return header, [row for row in rows if len(row) == len(header)]
 
 
-def _extent(path: Path) -> tuple[int, dict[str, float | str]]:
+def _extent(path: str) -> tuple[int, dict[str, float | str]]:
     """Return the number of rows of a ``progress.csv``, and the last of them; -1 rows where it is torn."""
     try:
-        data = path.read_bytes()
+        data = Path(path).read_bytes()
     except FileNotFoundError:
         return 0, {}
     if not data.endswith(_LINE_END.encode()):
@@ -171,48 +178,84 @@ def _value(cell: str) -> float | str:
         return cell
 
 
+def _columns_of(row: Row) -> tuple[str, ...]:
+    return _in_order(row.shape.names) if row.shape else tuple(dict.fromkeys(_column_order(row.result, row.flat)))
+
+
+@functools.lru_cache(maxsize=64)
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns of a result with nothing nested in it."""
+    plain = dict.fromkeys(names)
+    return tuple(dict.fromkeys(_column_order(plain, plain)))
+
+
 def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[str]:
     own = [key for key, value in result.items() if not isinstance(value, dict) and key not in keys.AUTO_FILLED]
     return [*own, *(key for key in _AUTO_FILLED if key in flat), *flat]
 
 
-def _encode(lines: Sequence[Sequence[Any]]) -> bytes:
-    if not any(map(_looks_like_formula, {cell for line in lines for cell in line if isinstance(cell, str)})) and (data := _joined(lines)):
+def _lines_of(rows: Sequence[Row], columns: tuple[str, ...], pace: Pace[Any]) -> tuple[list[Sequence[Any]], int | None]:
+    """Return the cells of each row, and how many of all are None; None instead where some are no scalars."""
+    lines: list[Sequence[Any]] = []
+    num_nones, are_scalars = 0, True
+    for row in pace(rows):
+        if row.shape and len(row.shape.names) == len(columns):
+            lines.append(row.shape.picked(columns)(row.values))
+            num_nones += row.shape.num_nones
+        else:
+            line = [row.flat.get(column) for column in columns]
+            lines.append(line)
+            num_nones += sum(cell is None for cell in line)
+            are_scalars = are_scalars and keys.SCALARS.issuperset(map(type, line))
+    return lines, num_nones if are_scalars else None
+
+
+def _encode(lines: Sequence[Sequence[Any]], num_nones: int | None = None) -> bytes:
+    """Return the lines as a file holds them.
+
+    Args:
+        lines: Their cells.
+        num_nones: How many cells are None, where all of them are scalars; None where that is not known.
+    """
+    if num_nones is not None and (data := _joined(lines, num_nones)):
         return data
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator=_LINE_END)
     quoting_writer = csv.writer(text, lineterminator=_LINE_END, quoting=csv.QUOTE_NONNUMERIC)
     for line in lines:
-        (quoting_writer if any(map(_looks_like_formula, line)) else writer).writerow(line)
+        cells = [_shortened(cell) if isinstance(cell, str) else cell for cell in line]
+        (quoting_writer if any(map(_looks_like_formula, cells)) else writer).writerow(cells)
     return text.getvalue().encode(errors="backslashreplace")
 
 
-def _joined(lines: Sequence[Sequence[Any]]) -> bytes | None:
+def _joined(lines: Sequence[Sequence[Any]], num_nones: int) -> bytes | None:
     """Return lines that need no quotes, as nearly all, as the csv module would write them; None for others.
 
     orjson makes the same of a list as a table does of a line, but for brackets and quotes, and in a tenth of the time: most of what a
-    line costs are its floats. It writes 0.00001 for 1e-05, which is the same number.
+    line costs are its floats. It writes 0.00001 for 1e-05, which is the same number. What is to be quoted is looked for in what it has
+    written, all at once.
     """
-    if not all(len(line) > 1 and keys.SCALARS.issuperset(map(type, line)) for line in lines):
-        return None
-    cells = [["" if cell is None else str(cell) if cell is True or cell is False else cell for cell in line] for line in lines]
+    num_columns = len(lines[0])
     try:
-        data = orjson.dumps(cells)
+        data = orjson.dumps(lines) if num_columns > 1 else b"\\"
     except TypeError:  # long integers, half a character
         return None
-    # A comma too many stands in a text, as does whatever has to be escaped; null is a float that is not finite.
-    if b"\\" in data or b"null" in data or data.count(b",") != sum(map(len, cells)) - 1:
+    # What has to be escaped comes with a backslash; a comma or a bracket too many stands in a text; a null too many is a float that is not
+    # finite, or stands in a text as well.
+    if b"\\" in data or data.count(b",") != num_columns * len(lines) - 1 or data.count(b"[") != len(lines) + 1:
         return None
+    if data.count(b"null") != num_nones or any(map(data.__contains__, _QUOTED_FORMULA_STARTS)):
+        return None
+    if len(data) > _MAX_CELL and any(len(cell) > _MAX_CELL for line in lines for cell in line if isinstance(cell, str)):
+        return None
+    for word, cell in _WORDS:
+        data = data.replace(word, cell)
     return data[2:-2].replace(b"],[", _LINE_END.encode()).replace(b'"', b"") + _LINE_END.encode()
 
 
 def _looks_like_formula(cell: Any) -> bool:
     """Return whether a spreadsheet might compute the cell; such lines are quoted, so that it can be told to take them as text."""
     return isinstance(cell, str) and cell[:1] in _FORMULA_STARTS and _NUMBER.fullmatch(cell) is None
-
-
-def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
-    return [_shortened(cell) if isinstance(cell := row.get(column), str) else cell for column in columns]
 
 
 def _shortened(text: str) -> str:

@@ -6,7 +6,6 @@ holds a thread, a queue and an open file, and begins a new file whenever a trial
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import math
@@ -19,8 +18,6 @@ from typing import Any, final
 
 from .json_logger import encode_json
 
-_VERSION = "brain.Event:2"
-_PLUGIN = "hparams"
 _EXPERIMENT_TAG = "_hparams_/experiment"
 _START_TAG = "_hparams_/session_start_info"
 _END_TAG = "_hparams_/session_end_info"
@@ -28,16 +25,25 @@ _PLUGIN_MARK = b"_hparams_/"
 _HEADER = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _PAYLOAD = _HEADER.size + _CHECKSUM.size
-_TIME_TAG, _STEP_TAG, _SUMMARY_TAG, _SESSION_TAG = 0x09, 0x10, 0x2A, 0x3A
+# The tags of fields: eight times the number that the message's definition gives the field, and the kind of what follows.
+_TIME_TAG, _STEP_TAG, _VERSION_TAG, _SUMMARY_TAG, _SESSION_TAG, _UNKNOWN_TAG = 0x09, 0x10, 0x1A, 0x2A, 0x3A, 0x7A  # of an event
+_VALUE_TAG, _TAG_TAG, _SIMPLE_VALUE_TAG, _METADATA_TAG = 0x0A, 0x0A, 0x15, 0x4A  # of a summary and its values
+_PLUGIN_DATA_TAG, _PLUGIN_NAME_TAG, _CONTENT_TAG = 0x0A, 0x0A, 0x12  # of what says that a value is for the table of hyperparameters
+_STARTED_TAG, _ENDED_TAG = 0x1A, 0x22  # of what that table is told
+_ENTRY_TAG, _KEY_TAG, _ITEM_TAG, _START_TIME_TAG = 0x0A, 0x0A, 0x12, 0x29  # of a start, and the hyperparameters in it
+_NUMBER_TAG, _TEXT_TAG, _BOOLEAN_TAG = 0x11, 0x1A, 0x20  # of a value that may be of several kinds
+_STATUS_TAG, _END_TIME_TAG, _SUCCESS, _FAILURE = 0x08, 0x11, 1, 2  # of an end
 _TIME_SIZE = 9
-_UNKNOWN_TAG = 0x7A
-_VALUE_TAG, _TAG_TAG, _SIMPLE_VALUE_TAG = 0x0A, 0x0A, 0x15
 _TIME = struct.Struct("<BdB")
+_DOUBLE = struct.Struct("<Bd")
+_FLOAT64 = struct.Struct("<d")
+_FLOAT64_SIZE = _FLOAT64.size
 _SINGLE = struct.Struct("<f")
 _FLOAT_SIZE = _SINGLE.size
 _LAST_BYTE = 0x7F
 """The greatest that the last byte of a number can be: all others have the uppermost bit."""
 _END_OF_STEPS = 1 << 63
+_DATA_TYPES = {bool: "DATA_TYPE_BOOL", str: "DATA_TYPE_STRING", float: "DATA_TYPE_FLOAT64"}
 
 _COMPANIONS = ("comet_ml", "torch")
 _companions_are_hidden = threading.Lock()
@@ -54,7 +60,6 @@ class EventEncoder:
     def __init__(self) -> None:
         load = import_alone
         self._events = load("tensorboardX.proto.event_pb2")
-        self._summaries = load("tensorboardX.proto.summary_pb2")
         self._plugin = load("tensorboardX.proto.plugin_hparams_pb2")
         self._api = load("tensorboardX.proto.api_pb2")
         self._crc32c = importlib.import_module("google_crc32c").value
@@ -64,17 +69,19 @@ class EventEncoder:
 
     def version(self, at: float) -> bytes:
         """Return the record that every event file begins with."""
-        return self._record(self._events.Event(wall_time=at, file_version=_VERSION))
+        return self._framed(_DOUBLE.pack(_TIME_TAG, at) + _VERSION_FIELD)
 
-    def scalars(self, at: float, step: int, values: Mapping[str, float]) -> bytes:
-        """Return one record with several values of one step."""
-        if values and 0 < step < _END_OF_STEPS:
-            with contextlib.suppress(OverflowError):  # what no 32 bits hold becomes infinite below
-                return self._framed(self._outline(*values).filled(at, step, values.values()))
+    def scalars(self, at: float, step: int, tags: tuple[str, ...], values: tuple[float, ...]) -> bytes:
+        """Return one record with several values of one step, each under its tag."""
+        try:
+            if tags and 0 < step < _END_OF_STEPS:
+                return self._framed(self._outline(*tags).filled(at, step, values))
+        except OverflowError:
+            pass  # what no 32 bits hold becomes infinite below
         event = self._events.Event(wall_time=at, step=step)
         add = event.summary.value.add
-        for tag, value in values.items():
-            add(tag=tag, simple_value=value)
+        for tag, value in zip(tags, values, strict=True):
+            add(tag=_legible(tag), simple_value=as_float(value))
         return self._record(event)
 
     def scalar(self, record: bytes, tag: str) -> float | None:
@@ -84,8 +91,8 @@ class EventEncoder:
 
     def restart(self, at: float, step: int) -> bytes:
         """Return the record that makes TensorBoard forget all values of this step and later ones."""
-        start = self._events.SessionLog.START
-        return self._record(self._events.Event(wall_time=at, step=step, session_log=self._events.SessionLog(status=start)))
+        since = bytes((_STEP_TAG,)) + _varint(step) if step else b""
+        return self._framed(_DOUBLE.pack(_TIME_TAG, at) + since + _RESTART_FIELD)
 
     def session_start(self, at: float, params: Mapping[str, Any], metric: str | None) -> bytes:
         """Return the records that put a trial into TensorBoard's table of hyperparameters.
@@ -95,20 +102,15 @@ class EventEncoder:
             params: Flattened hyperparameters; what is neither number, text nor boolean is shown as JSON.
             metric: The metric that the table shows beside them, None for none.
         """
-        values = {name: _shown(value) for name, value in params.items()}
-        table = self._table(metric, *((name, self._type_of(value)) for name, value in values.items()))
-        start = self._plugin.SessionStartInfo(start_time_secs=at)
-        for name, value in values.items():
-            _fill(start.hparams[name], value)
-        return self._plugin_record(at, _EXPERIMENT_TAG, table) + self._plugin_record(
-            at, _START_TAG, self._content(session_start_info=start)
-        )
+        values = {_legible(name): _shown(value) for name, value in params.items()}
+        table = self._table(metric, *((name, value.__class__) for name, value in values.items()))
+        start = b"".join([_entry(name, value) for name, value in values.items()]) + _DOUBLE.pack(_START_TIME_TAG, at)
+        return self._plugin_record(at, table) + self._plugin_record(at, _before(_START_TAG, _STARTED_TAG, len(start)) + start)
 
     def session_end(self, at: float, *, has_failed: bool) -> bytes:
         """Return the record that gives the trial its final status in the table of hyperparameters."""
-        status = self._api.Status.Value("STATUS_FAILURE" if has_failed else "STATUS_SUCCESS")
-        end = self._plugin.SessionEndInfo(status=status, end_time_secs=at)
-        return self._plugin_record(at, _END_TAG, self._content(session_end_info=end))
+        end = bytes((_STATUS_TAG, _FAILURE if has_failed else _SUCCESS)) + _DOUBLE.pack(_END_TIME_TAG, at)
+        return self._plugin_record(at, _before(_END_TAG, _ENDED_TAG, len(end)) + end)
 
     def void(self, record: bytes) -> bytes:
         """Return a record of the same size that says nothing."""
@@ -118,35 +120,20 @@ class EventEncoder:
         payload = record[_PAYLOAD : _PAYLOAD + _TIME_SIZE] + bytes((_UNKNOWN_TAG, rest & 0x7F | 0x80, rest >> 7)) + bytes(rest)
         return b"".join((record[:_PAYLOAD], payload, _CHECKSUM.pack(self._checksum(payload))))
 
-    def _new_table(self, metric: str | None, *columns: tuple[str, int]) -> bytes:
-        infos = [self._api.HParamInfo(name=name, type=kind) for name, kind in columns]
+    def _new_table(self, metric: str | None, *columns: tuple[str, type]) -> bytes:
+        infos = [self._api.HParamInfo(name=name, type=self._api.DataType.Value(_DATA_TYPES[kind])) for name, kind in columns]
         metrics = [self._api.MetricInfo(name=self._api.MetricName(tag=metric))] if metric else []
-        return self._content(experiment=self._api.Experiment(hparam_infos=infos, metric_infos=metrics))
+        table = self._plugin.HParamsPluginData(version=0, experiment=self._api.Experiment(hparam_infos=infos, metric_infos=metrics))
+        return _plugin_field(_EXPERIMENT_TAG, table.SerializeToString())
 
-    def _content(self, **data: Any) -> bytes:
-        content: bytes = self._plugin.HParamsPluginData(version=0, **data).SerializeToString()
-        return content
-
-    def _plugin_record(self, at: float, tag: str, content: bytes) -> bytes:
-        plugin = self._summaries.SummaryMetadata.PluginData(plugin_name=_PLUGIN, content=content)
-        value = self._summaries.Summary.Value(tag=tag, metadata=self._summaries.SummaryMetadata(plugin_data=plugin))
-        return self._record(self._events.Event(wall_time=at, summary=self._summaries.Summary(value=[value])))
-
-    def _type_of(self, value: bool | float | str) -> int:
-        match value:
-            case bool():
-                name = "DATA_TYPE_BOOL"
-            case str():
-                name = "DATA_TYPE_STRING"
-            case _:
-                name = "DATA_TYPE_FLOAT64"
-        return int(self._api.DataType.Value(name))
+    def _plugin_record(self, at: float, summary: bytes) -> bytes:
+        return self._framed(_DOUBLE.pack(_TIME_TAG, at) + summary)
 
     def _record(self, event: Any) -> bytes:
         return self._framed(event.SerializeToString())
 
     def _framed(self, payload: bytes) -> bytes:
-        return b"".join((self._header(len(payload)), payload, _CHECKSUM.pack(self._checksum(payload))))
+        return b"".join((self._header(len(payload)), payload, _CHECKSUM.pack(_masked(self._crc32c(payload)))))
 
     def _checksum(self, data: bytes) -> int:
         return _masked(self._crc32c(data))
@@ -166,7 +153,7 @@ class _Outline:
     __slots__ = ("_fields", "_head", "_pack")
 
     def __init__(self, *tags: str) -> None:
-        heads = [_field(_TAG_TAG, tag.encode()) + bytes((_SIMPLE_VALUE_TAG,)) for tag in tags]
+        heads = [_field(_TAG_TAG, _legible(tag).encode()) + bytes((_SIMPLE_VALUE_TAG,)) for tag in tags]
         heads = [bytes((_VALUE_TAG,)) + _varint(len(head) + _FLOAT_SIZE) + head for head in heads]
         body = struct.Struct("<" + "".join(f"{len(head)}sf" for head in heads))
         self._head = bytes((_SUMMARY_TAG,)) + _varint(body.size)
@@ -182,6 +169,14 @@ class _Outline:
         fields = self._fields.copy()
         fields[1::2] = values
         return b"".join((_TIME.pack(_TIME_TAG, at, _STEP_TAG), _varint(step), self._head, self._pack(*fields)))
+
+
+def as_float(value: Any) -> float:
+    """Return a number as a float; one beyond all floats as an infinite one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def single(value: float) -> float:
@@ -285,19 +280,54 @@ def import_alone(name: str) -> ModuleType:
 
 
 def _shown(value: Any) -> bool | float | str:
-    if isinstance(value, bool | str):
-        return value
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    text = encode_json(value)
-    return text.strip('"')
-
-
-def _fill(slot: Any, value: bool | float | str) -> None:
     match value:
         case bool():
-            slot.bool_value = value
+            return value
         case str():
-            slot.string_value = value
+            return _legible(value)
+        case int() | float() if math.isfinite(as_float(value)):
+            return float(value)
         case _:
-            slot.number_value = value
+            return encode_json(value).strip('"')
+
+
+def _legible(text: str) -> str:
+    """Return the text, with half a character, which no protocol buffer holds, spelled out."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def _entry(name: str, value: bool | float | str) -> bytes:
+    """Return a hyperparameter, as the message for a start has it."""
+    match value:
+        case bool():
+            return _before_item(name, _BOOLEAN_TAG, 1) + bytes((value,))
+        case str():
+            text = value.encode()
+            return _before_item(name, _TEXT_TAG, len(text)) + text
+        case _:
+            return _before_item(name, _NUMBER_TAG, _FLOAT64_SIZE) + _FLOAT64.pack(value)
+
+
+# What stands before a content is the same for all contents of a size, and most of the work.
+@functools.lru_cache(maxsize=1024)
+def _before_item(name: str, tag: int, size: int) -> bytes:
+    content = bytes(size)
+    item = _field(tag, content) if tag == _TEXT_TAG else bytes((tag,)) + content
+    return _field(_ENTRY_TAG, _field(_KEY_TAG, name.encode()) + _field(_ITEM_TAG, item)).removesuffix(content)
+
+
+@functools.lru_cache(maxsize=1024)
+def _before(tag: str, kind: int, size: int) -> bytes:
+    content = bytes(size)
+    return _plugin_field(tag, _field(kind, content)).removesuffix(content)
+
+
+_VERSION_FIELD = _field(_VERSION_TAG, b"brain.Event:2")
+_RESTART_FIELD = _field(_SESSION_TAG, b"\x08\x01")
+_PLUGIN_NAME = _field(_PLUGIN_NAME_TAG, b"hparams")
+
+
+def _plugin_field(tag: str, content: bytes) -> bytes:
+    """Return the summary with something for the table of hyperparameters, as a field of an event."""
+    plugin = _field(_PLUGIN_DATA_TAG, _PLUGIN_NAME + _field(_CONTENT_TAG, content))
+    return _field(_SUMMARY_TAG, _field(_VALUE_TAG, _field(_TAG_TAG, tag.encode()) + _field(_METADATA_TAG, plugin)))

@@ -16,9 +16,9 @@ from tuner.core.result import TIMESTAMP, TRAINING_ITERATION
 from tuner.core.trial import Trial
 
 from .courier import Begun, Ended, Outcome, Recalled, Tracker, rows_after
+from .entries import Row
 from .mlflow_store import make_sqlite_store
 from .tracker import ExperimentFacts, TrackerCallback, as_float, measured, need_library
-from .trial_file import Row
 
 _PATIENCE_S: Final = 30.0
 EXPERIMENT_TAG: Final = "tuner.experiment_id"

@@ -6,13 +6,13 @@ import functools
 import logging
 import math
 import numbers
+import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from searchers.space import Conditional, flat_name, is_word, leaves
 from tuner.core import result as keys
@@ -20,8 +20,9 @@ from tuner.core.result import flatten
 from tuner.core.trial import Trial
 
 from .batching import BatchWriter, Pace
-from .event_file import EventEncoder, is_session_end, records, shown, single
-from .trial_file import Begin, Entry, Row, Segment, TrialFile, TrialFileLogger
+from .entries import Begin, Entry, Row, Segment, Shape
+from .event_file import EventEncoder, as_float, is_session_end, records, shown, single
+from .trial_file import TrialFile, TrialFileLogger, remove
 
 _PREFIX = "events.out.tfevents."
 _HIDDEN = keys.AUTO_FILLED - {keys.TIME_TOTAL_S}
@@ -70,7 +71,7 @@ class TBXLoggerCallback(TrialFileLogger):
         try:
             _ = self.encoder
         except ImportError as error:
-            self._is_off = True
+            self.is_on = False
             _log.warning("no TensorBoard files are written, since tensorboardX cannot be imported (%s); pip install tensorboardX", error)
 
     def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
@@ -79,10 +80,10 @@ class TBXLoggerCallback(TrialFileLogger):
         Another file would not be read by a TensorBoard that is open meanwhile, or be read after the old one.
         """
         begin, *others = super().story(trial, results)
-        yield replace(begin, is_first=False, resumed_iteration=-1, resumed_step=-1, num_earlier=0) if isinstance(begin, Begin) else begin
+        yield begin._replace(is_first=False, resumed_iteration=-1, resumed_step=-1, num_earlier=0) if isinstance(begin, Begin) else begin
         yield from others
 
-    def open_file(self, directory: Path) -> TrialFile:
+    def open_file(self, directory: str) -> TrialFile:
         """Return the event file of one trial."""
         return _EventFile(directory, self, self.encoder)
 
@@ -93,24 +94,32 @@ class TBXLoggerCallback(TrialFileLogger):
         return self.encoder.session_start(begin.at, chosen or params, self._metric)
 
 
+class _Curves(NamedTuple):
+    """What is shown of all results of a shape: under which name they have their step, the names of the curves, and their values."""
+
+    step: str
+    names: tuple[str, ...]
+    pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
 @final
 class _EventFile(TrialFile):
-    def __init__(self, directory: Path, owner: TBXLoggerCallback, encoder: EventEncoder) -> None:
+    def __init__(self, directory: str, owner: TBXLoggerCallback, encoder: EventEncoder) -> None:
         super().__init__(directory, owner)
         self._logger = owner
         self._encoder = encoder
-        self._path: Path | None = None
+        self._path: str | None = None
         self._last_step: int | None = None
         self._counts_timesteps = False
 
     def __str__(self) -> str:
-        return str(self._path or self.directory / _PREFIX)
+        return self._path or self.path_of(_PREFIX)
 
     def is_complete(self, trial: Trial) -> bool:
         files = _event_files(self.directory)
         if len(files) != 1:
             return not files and trial.num_rows == 0
-        data = files[0].read_bytes()
+        data = Path(files[0]).read_bytes()
         found = records(data)
         if sum(map(len, found)) != len(data) or len(found) < trial.num_rows + _NUM_FIRST_RECORDS:
             return False
@@ -133,12 +142,12 @@ class _EventFile(TrialFile):
         if path is None:
             if segment.begin is None:
                 return  # the trial ends without ever having started
-            path = self.directory / _file_name()
+            path = self.path_of(_file_name())
             parts += self._head(segment.begin)
         elif self.begun and self.cut(segment):
             parts += self._superseded(self.begun)
         has_begun_anew = bool(parts)
-        parts += [self._encode(row) for row in pace(segment.rows)]
+        parts += map(self._encode, pace(segment.rows))
         if segment.end:
             parts.append(self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed))
         if parts:
@@ -167,36 +176,40 @@ class _EventFile(TrialFile):
 
     def _told_again(self, begin: Begin, resumed: int) -> Iterator[bytes]:
         """Yield a restart, and behind it again what it hides and should not: what was reported before the last exploit."""
-        points = shown(records(self._path.read_bytes())) if self._path else []
+        points = shown(records(Path(self._path).read_bytes())) if self._path else []
         kept = [record for number, (step, record) in enumerate(points) if number < begin.num_earlier or step <= resumed]
         if len(kept) < len(points):
             yield self._encoder.restart(begin.at, 0)
             yield from kept
 
     def _encode(self, row: Row) -> bytes:
+        if shape := row.shape:
+            curves = _curves_of(shape)
+            self._counts_timesteps = curves.step == keys.TIMESTEPS_TOTAL
+            return self._encoder.scalars(row.at, int(row.result.get(curves.step, 0)), curves.names, curves.pick(row.values))
         self._counts_timesteps = _counts_timesteps(row.result)
-        return self._encoder.scalars(row.at, _step(row.result), dict(_scalars(row.flat, self._counts_timesteps)))
+        values = dict(_scalars(row.flat, self._counts_timesteps))
+        return self._encoder.scalars(row.at, _step(row.result), tuple(values), tuple(values.values()))
 
     def _discard(self) -> None:
         for path in _event_files(self.directory):
-            path.unlink()
+            remove(path)
         self._path = self._last_step = None
 
-    def _adopt(self) -> Path | None:
+    def _adopt(self) -> str | None:
         """Return the file that an earlier driver has left, mended so that more can be appended."""
         files = sorted(_event_files(self.directory))
-        data = files[-1].read_bytes() if files else b""
+        data = Path(files[-1]).read_bytes() if files else b""
         found = records(data)
         path = files.pop() if found else None
         for useless in files:
-            useless.unlink()
+            remove(useless)
         if path is None:
             return None
         # A TensorBoard that is open meanwhile reads on where it was, so the file stays the same one and no record changes its place.
-        with path.open("r+b") as file:
-            for record in found:
-                # TensorBoard believes the first ending that it finds.
-                file.write(self._encoder.void(record) if is_session_end(record) else record)
+        with Path(path).open("r+b") as file:
+            # TensorBoard believes the first ending that it finds.
+            file.writelines(self._encoder.void(record) if is_session_end(record) else record for record in found)
             file.truncate()  # it would read no further than a torn record
         self._counts_timesteps = keys.TRAINING_ITERATION.encode() in data
         return path
@@ -218,15 +231,20 @@ def _searched_paths(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[st
             yield found
 
 
-def _event_files(directory: Path) -> list[Path]:
+def _event_files(directory: str) -> list[str]:
     try:
-        return [path for path in directory.iterdir() if path.name.startswith(_PREFIX)]
+        return [f"{directory}{os.sep}{name}" for name in os.listdir(directory) if name.startswith(_PREFIX)]  # noqa: PTH208  (one call)
     except FileNotFoundError:
         return []
 
 
 def _file_name() -> str:
-    return f"{_PREFIX}{int(time.time()):010d}.{socket.gethostname()}"
+    return f"{_PREFIX}{int(time.time()):010d}.{_host_name()}"
+
+
+@functools.cache
+def _host_name() -> str:
+    return socket.gethostname()
 
 
 def _counts_timesteps(result: Mapping[str, Any]) -> bool:
@@ -243,17 +261,17 @@ def _curves(counts_timesteps: bool, *names: str) -> tuple[str, ...]:
     return tuple(name for name in names if name not in hidden)
 
 
+@functools.lru_cache(maxsize=256)
+def _curves_of(shape: Shape) -> _Curves:
+    counts_timesteps = issubclass(shape.class_of.get(keys.TIMESTEPS_TOTAL, str), int)
+    names = tuple(name for name in _curves(counts_timesteps, *shape.names) if issubclass(shape.class_of[name], _NUMBERS))
+    return _Curves(keys.TIMESTEPS_TOTAL if counts_timesteps else keys.TRAINING_ITERATION, names, shape.picked(names))
+
+
 def _scalars(flat: Mapping[str, Any], counts_timesteps: bool) -> Iterator[tuple[str, float]]:
     for key in _curves(counts_timesteps, *flat):  # the same for all results of a trial, and mostly of all trials
         value = flat[key]
         if value.__class__ is float or isinstance(value, _NUMBERS):
-            number = _as_float(value)
+            number = as_float(value)
             if not math.isnan(number):
                 yield key, number
-
-
-def _as_float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf

@@ -21,7 +21,7 @@ from tuner.storage.checkpoints import Checkpoint
 
 from .callback import LoggerCallback
 from .courier import Begun, Courier, Ended, Entry, Outcome, Recalled, Saved, Tracker
-from .trial_file import Row
+from .entries import Row
 
 _TOLD: Final = frozenset({keys.TRAINING_ITERATION, keys.TIME_TOTAL_S, keys.TIMESTAMP, keys.TIMESTEPS_TOTAL, keys.EPISODES_TOTAL})
 _HIDDEN: Final = keys.AUTO_FILLED - _TOLD

@@ -14,8 +14,8 @@ from tuner.core.result import TIMESTAMP, TRAINING_ITERATION
 from tuner.core.trial import Status, Trial
 
 from .courier import Begun, Ended, Outcome, Recalled, Saved, Tracker, rows_after
+from .entries import Row
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
-from .trial_file import Row
 from .wandb_files import Trace, trace_of
 
 DEFAULT_UPLOAD_TIMEOUT_S: Final = 1800

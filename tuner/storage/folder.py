@@ -21,11 +21,14 @@ def make_folder(path: Path) -> None:
     Raises:
         OSError: If it cannot be made, or something else is in its place.
     """
-    for above in reversed(path.parents):
-        if not above.exists():
-            with suppress(FileExistsError):
-                above.mkdir(DIRECTORY_MODE)
-    path.mkdir(DIRECTORY_MODE, exist_ok=True)
+    try:
+        path.mkdir(DIRECTORY_MODE, exist_ok=True)
+    except FileNotFoundError:
+        for above in reversed(path.parents):
+            if not above.exists():
+                with suppress(FileExistsError):
+                    above.mkdir(DIRECTORY_MODE)
+        path.mkdir(DIRECTORY_MODE, exist_ok=True)
 
 
 def make_own_folder(path: Path) -> None:

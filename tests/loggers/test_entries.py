@@ -1,0 +1,102 @@
+"""What the log files are told."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.loggers.entries import Begin, End, Row, begin_of, segments_of
+from tuner.loggers.trial_file import append, remove, replace_file
+
+BEGIN = Begin({}, True, -1, None, 0, 0.0)
+AGAIN = Begin({}, False, 3, None, 0, 1.0)
+FIRST, SECOND, THIRD = (Row({"loss": number}, float(number)) for number in range(3))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        [BEGIN],
+        [FIRST, SECOND],
+        [End(False, 0.0)],
+        [BEGIN, FIRST, SECOND, End(False, 2.0)],
+        [FIRST, AGAIN, SECOND, AGAIN, End(True, 2.0)],
+        [BEGIN, AGAIN, FIRST, SECOND, THIRD],
+    ],
+)
+def test_each_attempt_is_a_segment_and_nothing_is_lost(entries):
+    segments = segments_of(entries)
+    assert [entry for segment in segments for entry in segment.entries] == entries
+    assert [segment.begin is None for segment in segments[1:]] == [False] * (len(segments) - 1)
+    assert len(segments) == max(sum(isinstance(entry, Begin) for entry in entries) + (not isinstance([*entries, BEGIN][0], Begin)), 0)
+
+
+@pytest.mark.parametrize(
+    ("result", "has_shape"),
+    [
+        ({"a": 1.5, "b": 2, "c": None, "d": True, "e": "x"}, True),
+        ({"a": 1.5, "config": {"lr": 1}}, True),
+        ({}, True),
+        ({"a": math.nan}, False),
+        ({"a": -math.inf, "b": math.inf}, False),
+        ({"a": {"b": 1}}, False),
+        ({"a": [1]}, False),
+        ({"a": type("Number", (float,), {})(1.0)}, False),
+        ({1: 1.0}, False),
+    ],
+)
+def test_only_plain_values_have_a_shape(result, has_shape):
+    assert (Row(result, 0.0).shape is not None) is has_shape
+
+
+def test_results_with_the_same_names_and_classes_share_their_shape():
+    shape = Row({"a": 1.0, "b": 2}, 0.0).shape
+    assert Row({"a": 3.0, "b": 4}, 1.0).shape is shape
+    assert Row({"a": 3.0, "b": 4.0}, 1.0).shape is not shape
+    assert Row({"b": 4, "a": 3.0}, 1.0).shape is not shape
+
+
+@given(
+    values=st.dictionaries(st.text(max_size=2), st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.none())),
+    data=st.data(),
+)
+def test_values_are_picked_by_their_names(values, data):
+    names = tuple(data.draw(st.permutations(sorted(values))))[: data.draw(st.integers(0, len(values)))]
+    row = Row(values, 0.0)
+    if row.shape:  # huge floats may have an infinite sum
+        assert row.shape.picked(names)(row.values) == tuple(values[name] for name in names)
+        assert row.shape.num_nones == list(values.values()).count(None)
+
+
+def test_an_attempt_that_begins_anew_supersedes_everything(make_trial):
+    trial = make_trial()
+    trial.attempt, trial.superseded_attempt, trial.resumed_iteration = 3, 2, 7
+    begin = begin_of(trial)
+    assert (begin.is_first, begin.resumed_iteration, begin.resumed_step, begin.num_earlier) == (False, -1, -1, 0)
+
+
+def test_a_file_is_made_or_replaced_at_one_stroke_with_the_folders_it_needs(tmp_path):
+    path = tmp_path / "a" / "b" / "file"
+    replace_file(path, b"old")
+    replace_file(str(path), b"new")
+    assert path.read_bytes() == b"new"
+    append(str(path), b"er")
+    assert path.read_bytes() == b"newer"
+    assert [child.name for child in path.parent.iterdir()] == ["file"]
+    remove(str(path))
+    remove(str(path))
+    assert not path.exists()
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path):
+    victim, path = tmp_path / "victim", tmp_path / "file"
+    victim.write_text("precious")
+    path.symlink_to(victim)
+    replace_file(path, b"new")
+    assert (victim.read_text(), path.read_text(), path.is_symlink()) == ("precious", "new", False)
+    remove(str(path))
+    path.symlink_to(tmp_path / "nowhere")
+    replace_file(path, b"new")
+    assert (path.read_text(), path.is_symlink()) == ("new", False)

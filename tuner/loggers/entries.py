@@ -1,0 +1,197 @@
+"""What the log files of a trial are told of it, entry by entry, and how the entries of one attempt hang together."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, NamedTuple, assert_never, final
+
+from tuner.core.result import CONFIG, SCALARS, TIMESTEPS_TOTAL, flatten
+from tuner.core.trial import Ending, Trial
+
+
+class Begin(NamedTuple):
+    """An attempt of the trial has started.
+
+    Attributes:
+        config: Its hyperparameters.
+        is_first: Whether whatever of this trial is on disk does not count.
+        resumed_iteration: Rows after this training iteration are going to be reported again; -1 if nothing counts of what was told.
+        resumed_step: The same in ``timesteps_total``, None where the trial does not count them.
+        num_earlier: How many rows stay whatever their iteration, since the trial reported them before it went on from another one's
+            checkpoint.
+        at: Unix time.
+    """
+
+    config: Mapping[str, Any]
+    is_first: bool
+    resumed_iteration: int
+    resumed_step: int | None
+    num_earlier: int
+    at: float
+
+
+@final
+class Shape:
+    """The names of a result's values and their classes, where all of them are numbers, texts, booleans or None; few results differ in it.
+
+    Args:
+        names: The names.
+        classes: The class of each value.
+
+    Attributes:
+        names: The names.
+        class_of: The class of each value, by its name.
+        num_nones: How many are None.
+    """
+
+    __slots__ = ("_floats", "class_of", "names", "num_nones", "picked")
+
+    def __init__(self, names: tuple[str, ...], classes: tuple[type, ...]) -> None:
+        self.names = names
+        self.class_of = dict(zip(names, classes, strict=True))
+        self.num_nones = classes.count(type(None))
+        self.picked = functools.lru_cache(maxsize=8)(self._picked)
+        """Returns, for some of the names, what picks their values, in that order, from those of a result."""
+        self._floats = self.picked(tuple(name for name in names if self.class_of[name] is float))
+
+    def is_finite(self, values: tuple[Any, ...]) -> bool:
+        """Return whether the floats among the values are finite; also no, for speed, where only their sum is not."""
+        return math.isfinite(sum(self._floats(values)))
+
+    def _picked(self, names: tuple[str, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+        places = [self.names.index(name) for name in names]
+        match places:
+            case []:
+                return lambda _: ()
+            case [place]:
+                return lambda values: (values[place],)
+            case _:
+                return itemgetter(*places)
+
+
+@functools.lru_cache(maxsize=256)
+def _shape_of(names: tuple[str, ...], classes: tuple[type, ...]) -> Shape | None:
+    return Shape(names, classes) if SCALARS.issuperset(classes) and all(type(name) is str for name in names) else None
+
+
+@final
+class Row:
+    """A result without its configuration, and the Unix time at which the driver heard of it.
+
+    What is asked of it is made once, for all files that are written from it.
+
+    Args:
+        result: The result; it is copied, since other callbacks may still change it.
+        at: Unix time.
+
+    Attributes:
+        result: The result, nested as reported.
+        at: Unix time.
+    """
+
+    __slots__ = ("_flat", "_shape", "_values", "at", "result")
+
+    def __init__(self, result: Mapping[str, Any], at: float) -> None:
+        self.result = dict(result)
+        self.result.pop(CONFIG, None)
+        self.at = at
+        self._flat: dict[str, Any] | None = None
+        self._values: tuple[Any, ...] | None = None
+        self._shape: Shape | None = None
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """The result with nested keys joined to ``"a/b"``."""
+        if self._flat is None:
+            self._flat = flatten(self.result)
+        return self._flat
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The result's values, in the order of their names."""
+        return tuple(self.result.values()) if self._values is None else self._values
+
+    @property
+    def shape(self) -> Shape | None:
+        """What it has in common with others like it; None for a result with anything but numbers, texts, booleans and None in it.
+
+        None, too, where a float is not finite, which is written otherwise in each file.
+        """
+        if self._values is None:
+            self._values = tuple(self.result.values())
+            shape = _shape_of(tuple(self.result), tuple(map(type, self._values)))
+            self._shape = shape if shape is not None and shape.is_finite(self._values) else None
+        return self._shape
+
+
+class End(NamedTuple):
+    """The trial is over for good.
+
+    Attributes:
+        has_failed: Whether it ended in ERROR.
+        at: Unix time.
+    """
+
+    has_failed: bool
+    at: float
+
+
+Entry = Begin | Row | End
+
+
+@dataclass(slots=True)
+class Segment:
+    """What happened to a trial within one attempt, as far as one batch tells; written in one piece."""
+
+    begin: Begin | None = None
+    rows: list[Row] = field(default_factory=list)
+    end: End | None = None
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Everything in it, oldest first."""
+        return [entry for entry in (self.begin, *self.rows, self.end) if entry is not None]
+
+
+def segments_of(entries: Iterable[Entry]) -> list[Segment]:
+    """Return the entries, attempt by attempt; the first may have begun earlier."""
+    segments: list[Segment] = []
+    rows: list[Row] = []
+    for entry in entries:
+        if entry.__class__ is Row and segments:
+            rows.append(entry)
+            continue
+        if not segments or isinstance(entry, Begin):
+            segments.append(Segment())
+            rows = segments[-1].rows
+        match entry:
+            case Begin():
+                segments[-1].begin = entry
+            case End():
+                segments[-1].end = entry
+            case Row():
+                rows.append(entry)
+            case _:
+                assert_never(entry)
+    return segments
+
+
+def begin_of(trial: Trial) -> Begin:
+    """Return what is to be told of the attempt with which a trial begins, or goes on."""
+    if trial.attempt == trial.superseded_attempt + 1:  # the trial begins, or begins anew
+        return Begin(trial.config, trial.attempt <= 1, -1, -1, trial.grafts[-1].num_rows if trial.grafts else 0, time.time())
+    own = next((kept for kept in reversed(trial.checkpoints) if kept.iteration == trial.resumed_iteration), None)
+    origin = trial.graft.checkpoint if trial.graft else own
+    resumed_step = origin.counters.get(TIMESTEPS_TOTAL) if origin else None
+    num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
+    return Begin(trial.config, trial.attempt <= 1, trial.resumed_iteration, resumed_step, num_earlier, time.time())
+
+
+def is_over(trial: Trial) -> bool:
+    """Return whether nothing more will be told of the trial; an interrupted one may be continued later."""
+    return trial.is_finished and trial.ending is not Ending.INTERRUPTED
