@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from time import perf_counter
 from typing import final
 
 from tuner.core.counsel import Advice
@@ -41,7 +41,7 @@ class JournalLog:
         insistence: Insistence | None = None,
     ) -> None:
         self.journal = journal
-        self._configs = configs
+        self._translate = configs.encode if configs else dict
         self._insistence = insistence or Insistence()
         self._cleaner = cleaner
         self._accountant = accountant
@@ -59,14 +59,12 @@ class JournalLog:
             if self._routine_end_s is None:  # of several in a row the first is the one that answered
                 self._routine_end_s = at_s
             return
-        started_s = time.perf_counter()
-        if self._configs:
-            event, advice = records.with_configs(event, advice, self._configs.encode)
-        body = records.encode(event, at_s, advice)
+        started_s = perf_counter()
+        body = records.encode(event, at_s, advice, self._translate)
         if self._routine_end_s is not None:
             body[records.ROUTINE_END] = self._routine_end_s
             self._routine_end_s = None
-        self._encoding_s += time.perf_counter() - started_s
+        self._encoding_s += perf_counter() - started_s
         self.journal.append(body)
 
     def settle(self) -> None:

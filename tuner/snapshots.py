@@ -128,6 +128,10 @@ class Snapshots:
         self._clock = SnapshotClock(time.perf_counter(), period_s)
         self._last_sequence = self._journal.last_sequence
         self._words: dict[str, tuple[_Holdings, str]] = {}
+        self._parts: list[str] = []
+        """The words for each trial, in their order; those for one that has settled stay as they are."""
+        self._unsettled: list[int] = []
+        """The numbers of the trials of which something may still change."""
         self._writing: threading.Thread | None = None
         self._loop_s = self._thread_s = self._unpaid_thread_s = 0.0
         self._put_down_s = time.perf_counter()
@@ -209,7 +213,11 @@ class Snapshots:
     def _find_words(self, *, is_last: bool) -> bool:
         """Encode trials that are over; return False if there are more of them than the driver should be kept for."""
         budget = _MAX_ENCODED_AT_ONCE
-        for trial in self._state.experiment.trials:
+        trials = self._state.experiment.trials
+        self._unsettled += range(len(self._parts), len(trials))
+        self._parts += [""] * (len(trials) - len(self._parts))
+        for number in self._unsettled:
+            trial = trials[number]
             if trial.is_finished and self._known_words(trial) is None:
                 if budget == 0 and not is_last:
                     return False
@@ -223,7 +231,6 @@ class Snapshots:
         return words if holdings == _holdings(trial) else None
 
     def _text(self, elapsed_s: float) -> str:
-        trials = ",".join(self._known_words(trial) or self._state.words_for(trial) for trial in self._state.experiment.trials)
         rest = strict_json.dumps(
             {
                 **self._state.put_down(),
@@ -233,7 +240,18 @@ class Snapshots:
             },
             strict_json.opaque,
         )
-        return f'{rest[:-1]},"trials":[{trials}]}}'
+        return f'{rest[:-1]},"trials":[{",".join(self._all_words())}]}}'
+
+    def _all_words(self) -> list[str]:
+        """Return the words for all trials; of those that have settled nobody asks again, however many they become."""
+        trials = self._state.experiment.trials
+        for number in self._unsettled:
+            self._parts[number] = self._known_words(trials[number]) or self._state.words_for(trials[number])
+        settled = {number for number in self._unsettled if _has_settled(trials[number])}
+        self._unsettled = [number for number in self._unsettled if number not in settled]
+        for number in settled:
+            self._words.pop(trials[number].trial_id, None)
+        return self._parts
 
     def _write(self, text: str, sequence: int) -> None:
         try:
@@ -253,6 +271,11 @@ _Holdings = tuple[int, tuple[tuple[str, int], ...], int | None]
 def _holdings(trial: Trial) -> _Holdings:
     """Return what may still change of a trial that is over: how many checkpoints it keeps, and who has which of them on lease."""
     return len(trial.checkpoints), tuple(trial.leases.items()), trial.graft.checkpoint.index if trial.graft else None
+
+
+def _has_settled(trial: Trial) -> bool:
+    """Return whether nothing can change any more of a trial: it is over, and neither keeps a checkpoint nor goes back to another one's."""
+    return trial.is_finished and not trial.checkpoints and not trial.leases and trial.graft is None
 
 
 def usable(plan: Plan, directory: Path) -> Snapshot | None:

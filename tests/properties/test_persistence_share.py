@@ -122,8 +122,10 @@ def live_through(costs, turns):
     disk = CostlyDisk(watch, costs["write_s"], costs["byte_s"], costs["sync_s"])
     state = Experiment(watch, costs["num_over"], costs["num_live"], costs["words_s"])
     with contextlib.ExitStack() as patched:
-        for module in (snapshots, journaling, journal_module):
+        for module in (snapshots, journal_module):
             patched.enter_context(mock.patch.object(module, "time", watch))
+        for module in (journaling, journal_module):
+            patched.enter_context(mock.patch.object(module, "perf_counter", watch.perf_counter))
         patched.enter_context(mock.patch.object(snapshots, "identity", return_value={}))
         patched.enter_context(mock.patch.object(snapshots, "_MAX_ENCODED_AT_ONCE", 5))
         patched.enter_context(mock.patch.multiple(snapshots, _MIN_RECORDS=10, _MANY_RECORDS=200))

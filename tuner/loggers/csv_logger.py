@@ -46,12 +46,11 @@ _AUTO_FILLED = (
 _LINE_END = "\r\n"
 """As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a value, before Python 3.13."""
 _FORMULA_STARTS = frozenset("=+-@\t\r")
-_QUOTED_FORMULA_STARTS = tuple(f'"{start}'.encode() for start in "=+-@")
-"""As JSON has them; the other starts are escaped there."""
-_WORDS = tuple(
-    (before + word, before + cell) for word, cell in ((b"null", b""), (b"true", b"True"), (b"false", b"False")) for before in (b",", b"[")
-)
+_QUOTED_FORMULA = re.compile(rb'"[=+\-@]')
+"""As JSON has a text that may be one; the other starts are escaped there."""
+_WORDS = {b"null": b"", b"true": b"True", b"false": b"False"}
 """What JSON writes for cells that are neither numbers nor texts, and what a table has for them."""
+_NUMBERS_AND_TEXTS = frozenset({float, int, str})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-]inf", re.IGNORECASE)
 _MAX_CELL = 100_000
 """Longer texts are cut: csv readers refuse fields of more than 131,072 characters."""
@@ -94,6 +93,8 @@ class _CsvFile(TrialFile):
         return num_rows == trial.num_rows and (num_rows == 0 or is_same_report(last, trial.last_result))
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
+        if segment.is_new:
+            self._columns, self._num_earlier, self._last_iteration = {}, 0, -1
         if cut := self.cut(segment):
             self._cut_back(*cut)
         if not segment.rows:
@@ -244,12 +245,15 @@ def _joined(lines: Sequence[Sequence[Any]], num_nones: int) -> bytes | None:
     # finite, or stands in a text as well.
     if b"\\" in data or data.count(b",") != num_columns * len(lines) - 1 or data.count(b"[") != len(lines) + 1:
         return None
-    if data.count(b"null") != num_nones or any(map(data.__contains__, _QUOTED_FORMULA_STARTS)):
+    if data.count(b"null") != num_nones or _QUOTED_FORMULA.search(data):
         return None
     if len(data) > _MAX_CELL and any(len(cell) > _MAX_CELL for line in lines for cell in line if isinstance(cell, str)):
         return None
-    for word, cell in _WORDS:
-        data = data.replace(word, cell)
+    for word, cell in _WORDS.items():
+        data = data.replace(b"," + word, b"," + cell)
+    if not _NUMBERS_AND_TEXTS.issuperset([type(line[0]) for line in lines]):
+        for word, cell in _WORDS.items():
+            data = data.replace(b"[" + word, b"[" + cell)
     return data[2:-2].replace(b"],[", _LINE_END.encode()).replace(b'"', b"") + _LINE_END.encode()
 
 

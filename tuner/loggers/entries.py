@@ -146,11 +146,19 @@ Entry = Begin | Row | End
 
 @dataclass(slots=True)
 class Segment:
-    """What happened to a trial within one attempt, as far as one batch tells; written in one piece."""
+    """What happened to a trial within one attempt, as far as one batch tells; written in one piece.
+
+    Attributes:
+        begin: How the attempt began, None where it had begun before.
+        rows: What was reported.
+        end: How it ended, None where it goes on.
+        is_new: Whether the trial's directory has been made for it, so that nothing need be looked for there.
+    """
 
     begin: Begin | None = None
     rows: list[Row] = field(default_factory=list)
     end: End | None = None
+    is_new: bool = False
 
     @property
     def entries(self) -> list[Entry]:

@@ -77,6 +77,8 @@ class _JsonFile(TrialFile):
         if begin := segment.begin:
             self.replace(self.path_of(PARAMS), json_bytes(begin.config, is_pretty=True) + b"\n")
             self._tail = b',"config":%b}\n' % json_bytes(begin.config)
+        if segment.is_new:
+            self._num_earlier, self._last_iteration = 0, -1
         if cut := self.cut(segment):
             self._cut_back(*cut)
         if segment.rows:
@@ -97,12 +99,9 @@ class _JsonFile(TrialFile):
 
 
 def _lines_of(rows: Sequence[Row], tail: bytes, pace: Pace[Any]) -> bytes:
-    """Return a line for each row, which ends as told."""
-    if all(row.shape for row in pace(rows)):
-        data = fast_json.dumps([row.result for row in rows], is_plain=True)
-        # All at once costs half as much as one by one; a brace too many stands in a text.
-        if data and data.count(b"},{") == len(rows) - 1:
-            return data[1:-2].replace(b"},{", tail + b"{") + tail
+    """Return a line for each row, which ends in `tail` instead of a brace."""
+    if all(row.shape for row in pace(rows)) and (lines := fast_json.dumps_lines((row.result for row in rows), tail)):
+        return lines
     return b"".join(json_bytes(row.result)[:-1] + tail for row in rows)
 
 

@@ -135,7 +135,7 @@ class _EventFile(TrialFile):
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if segment.begin and segment.begin.is_first:
-            self._discard()
+            self._discard(is_new=segment.is_new)
         elif self._path is None:
             self._path = self._adopt()
         path, parts = self._path, list[bytes]()
@@ -191,8 +191,8 @@ class _EventFile(TrialFile):
         values = dict(_scalars(row.flat, self._counts_timesteps))
         return self._encoder.scalars(row.at, _step(row.result), tuple(values), tuple(values.values()))
 
-    def _discard(self) -> None:
-        for path in _event_files(self.directory):
+    def _discard(self, *, is_new: bool) -> None:
+        for path in () if is_new else _event_files(self.directory):
             remove(path)
         self._path = self._last_step = None
 

@@ -15,7 +15,7 @@ from typing import Any, cast, final
 from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
 from tuner.core.trial import Ending, Graft, Status, Trial
 from tuner.storage.atomic import write_bytes
-from tuner.storage.disk import FILE_MODE
+from tuner.storage.disk import DIRECTORY_MODE, FILE_MODE
 from tuner.storage.folder import make_folder
 
 from .batching import BatchWriter, Pace, Sink
@@ -57,6 +57,8 @@ class TrialFile(Sink):
         for number, segment in enumerate(segments):
             self.begun = segment.begin or self.begun
             try:
+                if segment.begin and segment.begin.is_first and not segment.is_new:
+                    segment.is_new = _make_directory(self.directory)  # files that share the segment need not try again
                 self.write_segment(segment, pace)
             except BaseException:
                 self._backlog = [entry for left in segments[number:] for entry in left.entries]
@@ -78,7 +80,7 @@ class TrialFile(Sink):
         None where it supersedes nothing. A trial that begins anew supersedes all of them at once, any other with its first row.
         """
         begin = self.begun
-        if begin is None:
+        if begin is None or segment.is_new:
             return None
         if begin.is_first:
             return 0, -1
@@ -309,6 +311,17 @@ def replace_file(path: str | Path, data: bytes) -> None:
         _write_all(descriptor, data)
 
 
+def _make_directory(path: str) -> bool:
+    """Make a trial's directory; return whether it was not there."""
+    try:
+        os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102  (see `TrialFile.path_of`)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        make_folder(path)
+    return True
+
+
 def remove(path: str) -> None:
     """Delete the file if there is one."""
     with suppress(FileNotFoundError):
@@ -319,7 +332,7 @@ def _opened(path: str | Path, flags: int) -> int:
     try:
         return os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
-        make_folder(Path(path).parent)
+        make_folder(os.path.dirname(path))  # noqa: PTH120  (see `TrialFile.path_of`)
         return os.open(path, flags, FILE_MODE)
 
 

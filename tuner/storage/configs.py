@@ -16,6 +16,7 @@ from typing import Any, Final, final
 from searchers.conditional import Branching, unwrapped
 from searchers.space import Categorical, SearchSpace
 from searchers.tree import GRID_KEY, Conditional, Path, is_grid, leaves
+from tuner.core.result import SCALARS
 from tuner.errors import StorageError
 
 from .arrays import is_storable
@@ -50,6 +51,8 @@ class ConfigCodec:
         Raises:
             OSError: If an array cannot be stored.
         """
+        if SCALARS.issuperset(map(type, config.values())):
+            return dict(config)
         self._options = {} if self._conditional is None else self._conditional.recognised(config)
         return {key: self._encoded(value, _step(self._space, key), (key,)) for key, value in config.items()}
 

@@ -7,6 +7,7 @@ it in a fraction of that, but writes ``null`` for what is not finite and knows n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import orjson
@@ -20,19 +21,32 @@ _LONG_SHAPE: Final = b"0" * _NUM_DIGITS
 _PRETTY: Final = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
 
 
-def dumps(value: Any, *, is_pretty: bool = False, is_plain: bool = False) -> bytes | None:
+def dumps(value: Any, *, is_pretty: bool = False) -> bytes | None:
     """Return the value as strict JSON in ASCII; None for one that is not plain.
 
     Args:
         value: The value.
         is_pretty: Indent by two blanks and sort the keys; else it is one line without blanks.
-        is_plain: Whether it is known to hold nothing but finite floats, integers, texts, booleans and None.
     """
     try:
-        data = orjson.dumps(value, option=_PRETTY if is_pretty else None) if is_plain or _is_plain(value) else b""
+        data = orjson.dumps(value, option=_PRETTY if is_pretty else None) if _is_plain(value) else b""
     except (TypeError, RecursionError):  # other keys than texts, long integers, half a character, too deep
         return None
     return data if data and data.isascii() else None
+
+
+def dumps_lines(rows: Iterable[dict[str, Any]], end: bytes) -> bytes | None:
+    """Return each row as strict JSON in ASCII, with something else in the place of its closing brace; None where one is not plain.
+
+    Args:
+        rows: Of finite floats, integers, texts, booleans and None only.
+        end: What every line ends with, in ASCII.
+    """
+    try:
+        data = end.join([orjson.dumps(row)[:-1] for row in rows]) + end
+    except TypeError:
+        return None
+    return data if data.isascii() else None
 
 
 def loads(data: bytes) -> Any:

@@ -12,20 +12,22 @@ import errno
 import os
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from time import perf_counter
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, assert_never, final
+from typing import Any, Final, Self, final
+from zlib import crc32
 
 from tuner.errors import StorageError
 
-from . import strict_json
 from .disk import LOCAL_DISK, Disk
+from .fast_json import dumps
 from .recovery import read, recover
 from .rows import ResultIndex, rows
-from .segments import START, Segment, Tail, header_line, journal_directory, line_of
+from .segments import LINE, START, Segment, Tail, header_line, journal_directory
+from .strict_json import opaque, to_bytes
 
 __all__ = ["START", "Journal", "JournalStatistics", "ResultIndex", "SyncPolicy", "Tail", "read", "recover", "rows"]
 
@@ -65,13 +67,6 @@ class JournalStatistics:
     num_syncs: int = 0
     driver_s: float = 0.0
     syncer_cpu_s: float = 0.0
-
-
-class _Batch(NamedTuple):
-    """Lines that were written together, and the last of their records."""
-
-    tail: Tail
-    lines: bytes
 
 
 @final
@@ -121,8 +116,11 @@ class Journal:
         self._segment_bytes = segment_bytes
         self._pid = os.getpid()
         self._staged: list[bytes] = []
-        self._staged_tail = self._written = self._synced = tail
-        self._unsynced: deque[_Batch] = deque()
+        self._sequence, self._crc = tail.sequence, tail.crc
+        """Of the last record that was appended."""
+        self._written = self._synced = tail
+        self._unsynced: deque[tuple[Tail, bytes]] = deque()
+        """Lines that were written together, and the last of their records."""
         self._is_condemned = self._is_rotation_due = False
         # Held while the file is synced or exchanged, so that the thread never syncs a descriptor that means another file by now.
         self._file_lock = threading.Lock()
@@ -138,7 +136,7 @@ class Journal:
     @property
     def last_sequence(self) -> int:
         """Number of the last record that was appended."""
-        return self._staged_tail.sequence
+        return self._sequence
 
     @property
     def segment_bytes(self) -> int:
@@ -162,15 +160,21 @@ class Journal:
             *bodies: Records as `records.encode` makes them; sequence and epoch are put in front. What JSON cannot hold is written as its
                 ``repr``.
         """
-        started_s = time.perf_counter()
-        lines, tail = [], self._staged_tail
+        # Between two reports the processor's caches belong to the workers, and each function that is called costs more than what it does:
+        # so this and `flush` do themselves what they would rather have done.
+        started_s = perf_counter()
+        lines, sequence, crc = [], self._sequence, self._crc
         for fields in bodies:
-            body = b'{"q":%d,"e":%d,%b' % (tail.sequence + 1, self.epoch, strict_json.to_bytes(fields, strict_json.opaque)[1:])
-            tail = Tail(tail.sequence + 1, zlib.crc32(body), self.epoch)
-            lines.append(line_of(body, tail.crc))
+            sequence += 1
+            data = dumps(fields)
+            if data is None or b'{"$' in data:
+                data = to_bytes(fields, opaque)
+            body = b'{"q":%d,"e":%d,%b' % (sequence, self.epoch, data[1:])
+            crc = crc32(body)
+            lines.append(LINE % (crc, body))
         self._staged += lines
-        self._staged_tail = tail
-        self.statistics.driver_s += time.perf_counter() - started_s
+        self._sequence, self._crc = sequence, crc
+        self.statistics.driver_s += perf_counter() - started_s
 
     def flush(self) -> None:
         """Write what was appended, with one system call; under ``"strict"``, return when it is on the platter.
@@ -179,48 +183,46 @@ class Journal:
             StorageError: If the disk refuses. The records stay in memory and the file as it was, so `flush` may be called again; nobody
                 may be answered before it has succeeded.
         """
-        started_s = time.perf_counter()
+        started_s = perf_counter()
         try:
-            self._mend()
+            if self._is_condemned:
+                self._mend()
             if self._staged:
                 self._write_staged()
-            self._attend_to_sync()
+            if self._syncer:
+                if self._unsynced and not self._syncer.is_awake:
+                    self._syncer.wake()
+            elif self.policy is SyncPolicy.STRICT:
+                self._sync_or_replace()
+            elif self.policy is SyncPolicy.PROCESS:
+                self._settle(self._written)
         except OSError as cause:
             raise StorageError(
                 f"journal {self._segment.path} cannot be written: {cause}; its records are kept in memory until it can"
             ) from cause
         finally:
-            self.statistics.driver_s += time.perf_counter() - started_s
+            self.statistics.driver_s += perf_counter() - started_s
 
     def _write_staged(self) -> None:
-        if self._is_rotation_due or self._segment.size_bytes >= self._segment_bytes:
+        segment = self._segment
+        if self._is_rotation_due or segment.size_bytes >= self._segment_bytes:
             self._begin_segment()
-        lines, num_records, size_bytes = b"".join(self._staged), len(self._staged), self._segment.size_bytes
+            segment = self._segment
+        lines, tail, size_bytes = b"".join(self._staged), Tail(self._sequence, self._crc, self.epoch), segment.size_bytes
         # Noted before `_written` moves on, which the thread takes for "there is a batch up to here".
-        self._unsynced.append(_Batch(self._staged_tail, lines))
+        self._unsynced.append((tail, lines))
         try:
-            self._segment.write(lines)
+            segment.write(lines)
         finally:
             # Also where an interrupt comes just behind the write: nothing may be written twice, or be forgotten.
-            if self._segment.size_bytes == size_bytes:
+            if segment.size_bytes == size_bytes:
                 self._unsynced.pop()
             else:
-                self._staged, self._written = [], self._staged_tail
-        self.statistics.num_writes += 1
-        self.statistics.num_records += num_records
-        self.statistics.num_bytes += len(lines)
-
-    def _attend_to_sync(self) -> None:
-        match self.policy:
-            case SyncPolicy.PROCESS:
-                self._settle(self._written)
-            case SyncPolicy.GROUP:
-                if self._syncer and self._unsynced:
-                    self._syncer.wake()
-            case SyncPolicy.STRICT:
-                self._sync_or_replace()
-            case _:
-                assert_never(self.policy)
+                num_records, self._staged, self._written = len(self._staged), [], tail
+                statistics = self.statistics
+                statistics.num_writes += 1
+                statistics.num_records += num_records
+                statistics.num_bytes += len(lines)
 
     def sync(self) -> None:
         """Return when all that was flushed is on the platter; at once under ``"process"``. Called before anything is destroyed.
@@ -228,13 +230,13 @@ class Journal:
         Raises:
             StorageError: If the disk refuses, see `flush`.
         """
-        started_s = time.perf_counter()
+        started_s = perf_counter()
         try:
             self._sync_or_replace()
         except OSError as cause:
             raise StorageError(f"journal {self._segment.path} cannot be synced: {cause}") from cause
         finally:
-            self.statistics.driver_s += time.perf_counter() - started_s
+            self.statistics.driver_s += perf_counter() - started_s
 
     def rotate(self) -> None:
         """Begin a new segment, as after a snapshot, so that what the snapshot covers is sealed.
@@ -242,13 +244,13 @@ class Journal:
         Raises:
             StorageError: If the disk refuses; the next `flush` tries again.
         """
-        started_s = time.perf_counter()
+        started_s = perf_counter()
         try:
             self._begin_segment()
         except OSError as cause:
             raise StorageError(f"no new segment can be begun in {self._directory}: {cause}") from cause
         finally:
-            self.statistics.driver_s += time.perf_counter() - started_s
+            self.statistics.driver_s += perf_counter() - started_s
 
     def close(self) -> None:
         """Write and sync what is left, and give the file back; does nothing the second time, or in a forked child.
@@ -317,7 +319,7 @@ class Journal:
             self._settle(target)
 
     def _settle(self, target: Tail) -> None:
-        while self._unsynced and self._unsynced[0].tail.sequence <= target.sequence:
+        while self._unsynced and self._unsynced[0][0].sequence <= target.sequence:
             self._unsynced.popleft()
         self._synced = target
 
@@ -326,7 +328,7 @@ class Journal:
         if not self._is_condemned:
             return
         with self._file_lock:
-            segment = self._new_segment(self._synced, b"".join(batch.lines for batch in self._unsynced))
+            segment = self._new_segment(self._synced, b"".join(lines for _, lines in self._unsynced))
             self._segment.close()
             self._segment = segment
             self._settle(self._written)
@@ -348,19 +350,23 @@ class _Syncer:
     """A thread that syncs a moment after it was woken, and then rests.
 
     It rests for the rest of the window, or, where syncs are slow, for so long that they take at most `_MAX_SYNC_SHARE` of its time.
+
+    Attributes:
+        is_awake: Whether it is going to sync what is written by now, so that nobody need wake it.
     """
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
         self._wanted = threading.Event()
         self._stopped = threading.Event()
+        self.is_awake = False
         self._thread = threading.Thread(target=self._run, name="tuner-journal-sync", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
         """See to it that what is written by now gets synced."""
-        if not self._wanted.is_set():
-            self._wanted.set()
+        self.is_awake = True
+        self._wanted.set()
 
     def stop(self) -> None:
         """End the thread."""
@@ -374,6 +380,7 @@ class _Syncer:
             if self._stopped.is_set():
                 return
             self._wanted.clear()
+            self.is_awake = False
             started_s = time.monotonic()
             self._sync()
             duration_s = time.monotonic() - started_s

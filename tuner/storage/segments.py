@@ -23,6 +23,8 @@ from .disk import Disk
 FORMAT: Final = 1
 HEADER: Final = "segment"
 _CRC_DIGITS: Final = 8
+LINE: Final = b"%08x %b\n"
+"""A line, made of the CRC-32 of a body and the body."""
 _SUFFIX: Final = ".log"
 _NAME: Final = re.compile(r"(\d{20})\.log")
 
@@ -45,9 +47,9 @@ START: Final = Tail()
 """The end of a journal in which nothing has been written."""
 
 
-def line_of(body: bytes, crc: int | None = None) -> bytes:
-    """Return the line of a body, whose CRC-32 may be known already."""
-    return b"%08x %b\n" % (zlib.crc32(body) if crc is None else crc, body)
+def line_of(body: bytes) -> bytes:
+    """Return the line of a body."""
+    return LINE % (zlib.crc32(body), body)
 
 
 def body_of(line: bytes) -> bytes | None:
@@ -123,18 +125,15 @@ class Segment:
             self._cut_back()
         self._is_ragged = True
         try:
-            self._write_whole(data)
+            taken = self._disk.write(self._descriptor, data)
+            if taken != len(data):
+                raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}, only {taken} of {len(data)} bytes were taken")  # noqa: TRY301
         except BaseException:
             with suppress(OSError):  # then it is tried again before the next write
                 self._cut_back()
             raise
-        self._is_ragged = False
-
-    def _write_whole(self, data: bytes) -> None:
-        taken = self._disk.write(self._descriptor, data)
-        if taken != len(data):
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}, only {taken} of {len(data)} bytes were taken")
         self.size_bytes += taken
+        self._is_ragged = False
 
     def _cut_back(self) -> None:
         self._disk.truncate(self._descriptor, self.size_bytes)

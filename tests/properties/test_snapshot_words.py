@@ -1,0 +1,93 @@
+"""What a snapshot says of trials is what they are, however long ago their words were found."""
+
+import json
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner import snapshots
+from tuner.accounting import Accountant
+from tuner.loggers.callback_list import CallbackList
+from tuner.snapshots import Snapshots
+
+
+class Journal:
+    last_sequence = segment_bytes = 0
+
+    def sync(self):
+        """Nothing to be done."""
+
+    settle = sync
+
+
+def add(trials, _):
+    trials.append(SimpleNamespace(trial_id=f"t{len(trials)}", is_finished=False, checkpoints=[], leases={}, graft=None, num_rows=0))
+
+
+def report(trials, at):
+    if trials and not trials[at % len(trials)].is_finished:
+        trials[at % len(trials)].num_rows += 1
+
+
+def save(trials, at):
+    if trials and not trials[at % len(trials)].is_finished:
+        trials[at % len(trials)].checkpoints.append(trials[at % len(trials)].num_rows)
+
+
+def finish(trials, at):
+    if trials:
+        trials[at % len(trials)].is_finished = True
+
+
+def lease(trials, at):
+    if trials and trials[at % len(trials)].checkpoints:
+        trials[at % len(trials)].leases[f"reader{at}"] = trials[at % len(trials)].checkpoints[-1]
+
+
+def give_back(trials, at):
+    if trials:
+        trials[at % len(trials)].leases.clear()
+
+
+def drop(trials, at):
+    if trials and not trials[at % len(trials)].leases:
+        del trials[at % len(trials)].checkpoints[:1]
+
+
+def graft(trials, at):
+    if trials and not trials[at % len(trials)].is_finished:
+        trials[at % len(trials)].graft = SimpleNamespace(checkpoint=SimpleNamespace(index=at))
+
+
+def go_back(trials, at):
+    if trials and trials[at % len(trials)].graft:
+        trials[at % len(trials)].graft.checkpoint.index -= 1
+
+
+def words_for(trial):
+    index = trial.graft.checkpoint.index if trial.graft else None
+    return json.dumps([trial.trial_id, trial.is_finished, trial.num_rows, trial.checkpoints, list(trial.leases), index])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([add, add, report, save, finish, finish, lease, give_back, drop, graft, go_back, None]), st.integers(0, 9)
+        )
+    )
+)
+def test_words_are_never_out_of_date(tmp_path_factory, steps):
+    trials = []
+    state = SimpleNamespace(experiment=SimpleNamespace(trials=trials), can_be_put_down=True, put_down=dict, words_for=words_for)
+    log = SimpleNamespace(journal=Journal(), settle=Journal().settle)
+    snapshots.identity, identity = (lambda _: {}), snapshots.identity
+    try:
+        taken = Snapshots(tmp_path_factory.getbasetemp(), None, state, CallbackList([]), log, Accountant())
+    finally:
+        snapshots.identity = identity
+    for change, at in [*steps, (None, 0)]:
+        if change:
+            change(trials, at)
+        elif taken._find_words(is_last=True):
+            assert json.loads(taken._text(0.0))["trials"] == [json.loads(words_for(trial)) for trial in trials]
