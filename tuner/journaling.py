@@ -46,7 +46,6 @@ class JournalLog:
         self._cleaner = cleaner
         self._accountant = accountant
         self._routine_end_s: float | None = None
-        self._encoding_s = 0.0
         if accountant:
             accountant.add_source(self._costs)
 
@@ -64,8 +63,7 @@ class JournalLog:
         if self._routine_end_s is not None:
             body[records.ROUTINE_END] = self._routine_end_s
             self._routine_end_s = None
-        self._encoding_s += perf_counter() - started_s
-        self.journal.append(body)
+        self.journal.append(body, since_s=started_s)
 
     def settle(self) -> None:
         """Write down everything that was folded, the end of a routine turn included."""
@@ -104,4 +102,4 @@ class JournalLog:
 
     def _costs(self) -> Costs:
         spent = self.journal.statistics
-        return Costs(self._encoding_s + spent.driver_s, spent.syncer_cpu_s, spent.num_bytes, spent.num_syncs)
+        return Costs(spent.driver_s, spent.syncer_cpu_s, spent.num_bytes, spent.num_syncs)

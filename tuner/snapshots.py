@@ -19,7 +19,7 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.storage import strict_json
 from tuner.storage.configs import ConfigCodec, missing
 from tuner.storage.layout import trial_directory
-from tuner.storage.snapshot import Snapshot, SnapshotClock, load_newest, write_text
+from tuner.storage.snapshot import Snapshot, SnapshotClock, load_newest, write_parts
 
 from .accounting import Accountant, Costs
 from .declarations import note
@@ -81,9 +81,9 @@ class State:
         counsel.stopper.load_state_dict(state["stopper"])
         self.proposer.load_state_dict(state["proposer"])
 
-    def words_for(self, trial: Trial) -> str:
+    def words_for(self, trial: Trial) -> bytes:
         """Return all that is known about a trial as JSON text."""
-        return strict_json.dumps(trial_fields(trial, self.configs.encode), strict_json.opaque)
+        return strict_json.to_bytes(trial_fields(trial, self.configs.encode), strict_json.opaque)
 
     def trial_from(self, fields: Mapping[str, Any]) -> Trial:
         """Return the trial that was put into words.
@@ -127,8 +127,8 @@ class Snapshots:
         self._min_records = _MIN_RECORDS if period_s is None else 1
         self._clock = SnapshotClock(time.perf_counter(), period_s)
         self._last_sequence = self._journal.last_sequence
-        self._words: dict[str, tuple[_Holdings, str]] = {}
-        self._parts: list[str] = []
+        self._words: dict[str, tuple[_Holdings, bytes]] = {}
+        self._parts: list[bytes] = []
         """The words for each trial, in their order; those for one that has settled stay as they are."""
         self._unsettled: list[int] = []
         """The numbers of the trials of which something may still change."""
@@ -178,7 +178,7 @@ class Snapshots:
             return
         self._charge(started_s)
         try:
-            text, sequence = self._put_down(elapsed_s)
+            rest, words, sequence = self._put_down(elapsed_s)
         except StorageError as error:
             _log.warning("no snapshot could be taken, which makes a restore slower and nothing else: %s", error)
             return
@@ -188,21 +188,20 @@ class Snapshots:
             self._clock.saved(started_s, ended_s)
             self._put_down_s = ended_s
         self._accountant.num_snapshots += 1
-        self._num_bytes += len(text)
-        self._writing = threading.Thread(target=self._write, args=(text, sequence), name="tuner-snapshot", daemon=True)
+        self._writing = threading.Thread(target=self._write, args=(rest, words, sequence), name="tuner-snapshot", daemon=True)
         self._writing.start()
 
-    def _put_down(self, elapsed_s: float) -> tuple[str, int]:
-        """Return the state in words, and the number of the last record behind it, which is safe."""
+    def _put_down(self, elapsed_s: float) -> tuple[bytes, list[bytes], int]:
+        """Return the state in words, the words for each trial, and the number of the last record behind them, which is safe."""
         self._log.settle()
         started_s = time.perf_counter()
-        text = self._text(elapsed_s)
+        words, rest = self._all_words(), self._rest(elapsed_s)
         self._charge(started_s)
         self._journal.sync()
         self._last_sequence = self._journal.last_sequence
         if self._journal.segment_bytes >= _SEGMENT_BYTES:
             self._journal.rotate()
-        return text, self._last_sequence
+        return rest, words, self._last_sequence
 
     def _charge(self, started_s: float) -> float:
         """Charge what has passed since then, and return the time; what the journal does meanwhile is in its own account."""
@@ -215,7 +214,7 @@ class Snapshots:
         budget = _MAX_ENCODED_AT_ONCE
         trials = self._state.experiment.trials
         self._unsettled += range(len(self._parts), len(trials))
-        self._parts += [""] * (len(trials) - len(self._parts))
+        self._parts += [b""] * (len(trials) - len(self._parts))
         for number in self._unsettled:
             trial = trials[number]
             if trial.is_finished and self._known_words(trial) is None:
@@ -225,24 +224,17 @@ class Snapshots:
                 self._words[trial.trial_id] = _holdings(trial), self._state.words_for(trial)
         return True
 
-    def _known_words(self, trial: Trial) -> str | None:
+    def _known_words(self, trial: Trial) -> bytes | None:
         """Return the words for a trial that is over, None if they are not known or no longer true."""
         holdings, words = self._words.get(trial.trial_id, (None, None))
         return words if holdings == _holdings(trial) else None
 
-    def _text(self, elapsed_s: float) -> str:
-        rest = strict_json.dumps(
-            {
-                **self._state.put_down(),
-                "callbacks": self._callbacks.get_state(),
-                "identity": self._identity,
-                "elapsed_s": elapsed_s,
-            },
-            strict_json.opaque,
-        )
-        return f'{rest[:-1]},"trials":[{",".join(self._all_words())}]}}'
+    def _rest(self, elapsed_s: float) -> bytes:
+        """Return all but the trials in words."""
+        parts = {**self._state.put_down(), "callbacks": self._callbacks.get_state(), "identity": self._identity, "elapsed_s": elapsed_s}
+        return strict_json.to_bytes(parts, strict_json.opaque)
 
-    def _all_words(self) -> list[str]:
+    def _all_words(self) -> list[bytes]:
         """Return the words for all trials; of those that have settled nobody asks again, however many they become."""
         trials = self._state.experiment.trials
         for number in self._unsettled:
@@ -251,11 +243,13 @@ class Snapshots:
         self._unsettled = [number for number in self._unsettled if number not in settled]
         for number in settled:
             self._words.pop(trials[number].trial_id, None)
-        return self._parts
+        return self._parts.copy()
 
-    def _write(self, text: str, sequence: int) -> None:
+    def _write(self, rest: bytes, words: list[bytes], sequence: int) -> None:
+        state = [rest[:-1], b',"trials":[', b",".join(words), b"]}"]
+        self._num_bytes += sum(map(len, state))
         try:
-            write_text(self._directory, text, sequence)
+            write_parts(self._directory, state, sequence)
         except StorageError as error:
             _log.warning("no snapshot could be written, which makes a restore slower and nothing else: %s", error)
         self._unpaid_thread_s = time.thread_time()

@@ -97,7 +97,7 @@ class Experiment:
     def words_for(self, trial):
         self.watch.now_s += self.words_s
         self.spent_s += self.words_s
-        return "{}"
+        return b"{}"
 
 
 COSTS = st.fixed_dictionaries(
@@ -129,7 +129,7 @@ def live_through(costs, turns):
         patched.enter_context(mock.patch.object(snapshots, "identity", return_value={}))
         patched.enter_context(mock.patch.object(snapshots, "_MAX_ENCODED_AT_ONCE", 5))
         patched.enter_context(mock.patch.multiple(snapshots, _MIN_RECORDS=10, _MANY_RECORDS=200))
-        patched.enter_context(mock.patch.object(snapshots, "write_text"))
+        patched.enter_context(mock.patch.object(snapshots, "write_parts"))
         accountant = Accountant(watch.perf_counter)
         journal = patched.enter_context(Journal("experiment", has_syncer=False, disk=disk))
         cleaner = patched.enter_context(CheckpointCleaner(journal, lambda path: None))

@@ -43,7 +43,7 @@ class Lines:
     def __init__(self):
         self.lines = []
 
-    def append(self, body):
+    def append(self, body, since_s=None):
         self.lines.append(strict_json.dumps(body))
 
     def flush(self):

@@ -66,7 +66,7 @@ def keep_all_snapshots(monkeypatch):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     monkeypatch.setattr(storage, "NUM_KEPT", 10_000)
     monkeypatch.setattr(Snapshots, "_is_writing", has_written)
-    monkeypatch.setattr("tuner.snapshots.write_text", functools.partial(storage.write_text, sync=False))
+    monkeypatch.setattr("tuner.snapshots.write_parts", functools.partial(storage.write_parts, sync=False))
 
 
 def has_written(snapshots):

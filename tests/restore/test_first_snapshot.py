@@ -41,7 +41,7 @@ class Experiment:
 
     def words_for(self, trial):
         self.watch.now_s += WORDS_S
-        return "{}"
+        return b"{}"
 
 
 class Journal:

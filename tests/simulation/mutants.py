@@ -198,7 +198,7 @@ CODEC = _of(
 ) + _of(
     "tuner/journaling.py",
     ("            body[records.ROUTINE_END] = self._routine_end_s\n            self._routine_end_s = None\n", "            self._routine_end_s = None\n", "I7"),
-    ("            self._routine_end_s = None\n        self._encoding_s", "        self._encoding_s", "I7"),
+    ("            self._routine_end_s = None\n        self.journal.append(body, since_s", "        self.journal.append(body, since_s", "I7"),
 )  # fmt: skip
 
 REPLAY = _of(

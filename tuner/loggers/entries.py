@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from operator import itemgetter
 from typing import Any, NamedTuple, assert_never, final
 
@@ -47,21 +47,18 @@ class Shape:
         names: The names.
         class_of: The class of each value, by its name.
         num_nones: How many are None.
+        floats: Picks the floats from the values of a result.
+        picked: Returns, for some of the names, what picks their values, in that order, from those of a result.
     """
 
-    __slots__ = ("_floats", "class_of", "names", "num_nones", "picked")
+    __slots__ = ("class_of", "floats", "names", "num_nones", "picked")
 
     def __init__(self, names: tuple[str, ...], classes: tuple[type, ...]) -> None:
         self.names = names
         self.class_of = dict(zip(names, classes, strict=True))
         self.num_nones = classes.count(type(None))
         self.picked = functools.lru_cache(maxsize=8)(self._picked)
-        """Returns, for some of the names, what picks their values, in that order, from those of a result."""
-        self._floats = self.picked(tuple(name for name in names if self.class_of[name] is float))
-
-    def is_finite(self, values: tuple[Any, ...]) -> bool:
-        """Return whether the floats among the values are finite; also no, for speed, where only their sum is not."""
-        return math.isfinite(sum(self._floats(values)))
+        self.floats = self.picked(tuple(name for name in names if self.class_of[name] is float))
 
     def _picked(self, names: tuple[str, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
         places = [self.names.index(name) for name in names]
@@ -122,10 +119,12 @@ class Row:
 
         None, too, where a float is not finite, which is written otherwise in each file.
         """
-        if self._values is None:
-            self._values = tuple(self.result.values())
-            shape = _shape_of(tuple(self.result), tuple(map(type, self._values)))
-            self._shape = shape if shape is not None and shape.is_finite(self._values) else None
+        values = self._values
+        if values is None:
+            self._values = values = tuple(self.result.values())
+            shape = _shape_of(tuple(self.result), tuple(map(type, values)))
+            if shape is not None and isfinite(sum(shape.floats(values))):  # their sum is infinite where two are huge, too; so be it
+                self._shape = shape
         return self._shape
 
 

@@ -52,7 +52,11 @@ class LoggerGroup:
 
     def on_trial_result(self, trial: Trial, result: dict[str, Any], **_: Any) -> None:
         """See `TrialFileLogger.log_trial_result`."""
-        self._add(trial, Row(result, time.time()), "on_trial_result")
+        files = self._files.get(trial)
+        if files is None or self._writer.has_failed:
+            self._add(trial, Row(result, time.time()), "on_trial_result")
+        else:  # as nearly always, and nothing else happens as often
+            self._writer.add(files, Row(result, time.time()))
 
     def on_trial_complete(self, trial: Trial, **_: Any) -> None:
         """See `TrialFileLogger.log_trial_end`."""

@@ -10,12 +10,12 @@ from .disk import LOCAL_DISK, Disk
 from .layout import STAGING_PREFIX
 
 
-def write_bytes(path: Path, data: bytes, *, sync: bool = True, disk: Disk = LOCAL_DISK) -> None:
+def write_bytes(path: Path, *data: bytes, sync: bool = True, disk: Disk = LOCAL_DISK) -> None:
     """Write a file so that whoever looks, also after a crash, sees its old content or its new one.
 
     Args:
         path: The file, replaced if it exists; its directory must exist.
-        data: The whole content.
+        *data: The whole content, in one part or several.
         sync: Return only when file and name are on the platter. Without it the file is safe from the death of processes, not from a
             power cut.
         disk: Where to write.
@@ -25,7 +25,7 @@ def write_bytes(path: Path, data: bytes, *, sync: bool = True, disk: Disk = LOCA
     """
     temporary = temporary_sibling(path)
     try:
-        _write_new(temporary, data, sync=sync, disk=disk)
+        _write_new(temporary, *data, sync=sync, disk=disk)
         disk.rename(temporary, path)
     except BaseException:
         with suppress(OSError):
@@ -45,12 +45,13 @@ def temporary_sibling(path: Path) -> Path:
     return path.with_name(f"{STAGING_PREFIX}{path.name}-{secrets.token_hex(6)}")
 
 
-def _write_new(path: Path, data: bytes, *, sync: bool, disk: Disk) -> None:
+def _write_new(path: Path, *data: bytes, sync: bool, disk: Disk) -> None:
     descriptor = disk.create(path)
     try:
-        rest = data
-        while rest:
-            rest = rest[disk.write(descriptor, rest) :]
+        for part in data:
+            rest = part
+            while rest:
+                rest = rest[disk.write(descriptor, rest) :]
         if sync:
             disk.sync(descriptor)
     finally:

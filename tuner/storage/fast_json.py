@@ -7,7 +7,8 @@ it in a fraction of that, but writes ``null`` for what is not finite and knows n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from math import isfinite
 from typing import Any, Final
 
 import orjson
@@ -18,6 +19,7 @@ _LONG: Final = re.compile(rb"(?:^|[\s:,\[-])\d{%d}" % _NUM_DIGITS)
 """Where a number begins that may be such an integer; behind a point there may be any number of digits."""
 _SHAPE: Final = bytes(ord("0") if chr(byte).isdecimal() else ord(" ") for byte in range(1 << 7)) + b" " * (1 << 7)
 _LONG_SHAPE: Final = b"0" * _NUM_DIGITS
+_NUMBERS: Final = frozenset({float, int})
 _PRETTY: Final = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
 
 
@@ -67,6 +69,8 @@ def _is_plain(value: Any) -> bool:
     if kind is dict:
         items = value.values()
     elif kind is list or kind is tuple:
+        if _NUMBERS.issuperset(map(type, value)):
+            return _are_finite(value)
         items = value
     else:
         return _is_plain_scalar(value)
@@ -80,6 +84,14 @@ def _is_plain(value: Any) -> bool:
         ):
             return False
     return True
+
+
+def _are_finite(values: Sequence[float]) -> bool:
+    """Return whether the numbers are finite; also no, for speed, where only their sum is not."""
+    try:
+        return isfinite(sum(values))
+    except OverflowError:
+        return False
 
 
 def _is_plain_scalar(value: Any) -> bool:

@@ -153,16 +153,17 @@ class Journal:
         """Number of the last record that survives a power cut; under ``"process"`` that is not known, and `written_sequence` is told."""
         return self._synced.sequence
 
-    def append(self, *bodies: Mapping[str, Any]) -> None:
+    def append(self, *bodies: Mapping[str, Any], since_s: float | None = None) -> None:
         """Add records to those that the next `flush` writes.
 
         Args:
             *bodies: Records as `records.encode` makes them; sequence and epoch are put in front. What JSON cannot hold is written as its
                 ``repr``.
+            since_s: The time (`time.perf_counter`) since which somebody has worked on them, which is charged as well; None for now.
         """
         # Between two reports the processor's caches belong to the workers, and each function that is called costs more than what it does:
         # so this and `flush` do themselves what they would rather have done.
-        started_s = perf_counter()
+        started_s = perf_counter() if since_s is None else since_s
         lines, sequence, crc = [], self._sequence, self._crc
         for fields in bodies:
             sequence += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,17 +60,19 @@ def write(
     Raises:
         StorageError: If it cannot be written; the older ones are untouched then.
     """
-    return write_text(experiment, strict_json.dumps(dict(state), strict_json.opaque), last_sequence, sync=sync, disk=disk)
+    return write_parts(experiment, [strict_json.to_bytes(dict(state), strict_json.opaque)], last_sequence, sync=sync, disk=disk)
 
 
-def write_text(experiment: str | os.PathLike[str], state: str, last_sequence: int, *, sync: bool = True, disk: Disk = LOCAL_DISK) -> Path:
-    """Write a snapshot whose state is JSON text already; see `write`."""
+def write_parts(
+    experiment: str | os.PathLike[str], state: Sequence[bytes], last_sequence: int, *, sync: bool = True, disk: Disk = LOCAL_DISK
+) -> Path:
+    """Write a snapshot whose state is JSON text already, in parts; see `write`."""
     directory = Path(experiment) / layout.SNAPSHOT
     path = directory / f"{last_sequence:020d}.json"
-    body = f'{{"format":{FORMAT},"last_sequence":{last_sequence},"state":{state}}}'
+    body = [f'{{"format":{FORMAT},"last_sequence":{last_sequence},"state":'.encode(), *state, b"}"]
     try:
         disk.make_directory(directory)
-        atomic.write_text(path, strict_json.seal_text(body), sync=sync, disk=disk)
+        atomic.write_bytes(path, *strict_json.seal_parts(body), sync=sync, disk=disk)
         older = paths(experiment, disk)[NUM_KEPT:]
     except OSError as cause:
         raise StorageError(f"no snapshot can be written in {directory}: {cause}") from cause

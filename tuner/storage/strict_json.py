@@ -293,12 +293,15 @@ _SIGNATURE: Final = "sha256"
 
 def seal(value: Any, default: Default | None = None) -> str:
     """Return the value as a JSON text that carries its own SHA-256, so that no changed byte goes unnoticed."""
-    return seal_text(dumps(value, default))
+    return b"".join(seal_parts([to_bytes(value, default)])).decode()
 
 
-def seal_text(body: str) -> str:
-    """Return a JSON text with its own SHA-256; see `seal`."""
-    return f"{_SEAL_START}{hashlib.sha256(body.encode()).hexdigest()}{_SEAL_MIDDLE}{body}{_SEAL_END}"
+def seal_parts(body: Sequence[bytes]) -> list[bytes]:
+    """Return a JSON text, given in parts, with its own SHA-256; in parts, too, since it may be long. See `seal`."""
+    digest = hashlib.sha256()
+    for part in body:
+        digest.update(part)
+    return [f"{_SEAL_START}{digest.hexdigest()}{_SEAL_MIDDLE}".encode(), *body, _SEAL_END.encode()]
 
 
 def unseal(text: bytes) -> Any:
