@@ -167,9 +167,9 @@ JOURNAL = _of(
     ("self._new_segment(self._synced, b", "self._new_segment(self._written, b", "I14 I1"),
     ('b"".join(lines for _, lines in self._unsynced)', 'b""', "I14 I1"),
     ("        self._sync_or_replace()\n        segment = ", "        segment = ", "I1 I14"),
-    ("            target = self._written\n            try:", "            target = Tail(self._sequence, self._crc, self.epoch)\n            try:", "I1 I15"),
-    ("        segment = self._new_segment(self._written)\n", "        segment = self._new_segment(Tail(self._sequence, self._crc, self.epoch))\n", "I14"),
-    ("        self._unsynced.append((tail, lines))", "        pass", "I1 defect"),
+    ("            target = self._written\n            try:", "            target = (self._sequence, self._crc)\n            try:", "I1 I15"),
+    ("        segment = self._new_segment(self._written)\n", "        segment = self._new_segment((self._sequence, self._crc))\n", "I14"),
+    ("        self._unsynced.append((last, lines))", "        pass", "I1 defect"),
     ("            if self._staged:\n                self._write_staged()\n", "            pass\n", "I15"),
 ) + _of(
     "tuner/storage/segments.py",

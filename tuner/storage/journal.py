@@ -118,9 +118,9 @@ class Journal:
         self._staged: list[bytes] = []
         self._sequence, self._crc = tail.sequence, tail.crc
         """Of the last record that was appended."""
-        self._written = self._synced = tail
-        self._unsynced: deque[tuple[Tail, bytes]] = deque()
-        """Lines that were written together, and the last of their records."""
+        self._written = self._synced = (tail.sequence, tail.crc)
+        self._unsynced: deque[tuple[tuple[int, int], bytes]] = deque()
+        """Lines that were written together, with number and CRC of the last of their records."""
         self._is_condemned = self._is_rotation_due = False
         # Held while the file is synced or exchanged, so that the thread never syncs a descriptor that means another file by now.
         self._file_lock = threading.Lock()
@@ -128,7 +128,7 @@ class Journal:
             disk.make_directory(self._directory)
             if self.policy is not SyncPolicy.PROCESS:
                 disk.sync_directory(self._directory.parent)
-            self._segment = self._new_segment(tail)
+            self._segment = self._new_segment(self._written)
         except OSError as cause:
             raise StorageError(f"no journal can be written in {self._directory}: {cause}") from cause
         self._syncer = _Syncer(self.sync_in_background) if self.policy is SyncPolicy.GROUP and has_syncer else None
@@ -146,12 +146,12 @@ class Journal:
     @property
     def written_sequence(self) -> int:
         """Number of the last record that survives the death of this process."""
-        return self._written.sequence
+        return self._written[0]
 
     @property
     def synced_sequence(self) -> int:
         """Number of the last record that survives a power cut; under ``"process"`` that is not known, and `written_sequence` is told."""
-        return self._synced.sequence
+        return self._synced[0]
 
     def append(self, *bodies: Mapping[str, Any], since_s: float | None = None) -> None:
         """Add records to those that the next `flush` writes.
@@ -209,9 +209,9 @@ class Journal:
         if self._is_rotation_due or segment.size_bytes >= self._segment_bytes:
             self._begin_segment()
             segment = self._segment
-        lines, tail, size_bytes = b"".join(self._staged), Tail(self._sequence, self._crc, self.epoch), segment.size_bytes
+        lines, last, size_bytes = b"".join(self._staged), (self._sequence, self._crc), segment.size_bytes
         # Noted before `_written` moves on, which the thread takes for "there is a batch up to here".
-        self._unsynced.append((tail, lines))
+        self._unsynced.append((last, lines))
         try:
             segment.write(lines)
         finally:
@@ -219,7 +219,7 @@ class Journal:
             if segment.size_bytes == size_bytes:
                 self._unsynced.pop()
             else:
-                num_records, self._staged, self._written = len(self._staged), [], tail
+                num_records, self._staged, self._written = len(self._staged), [], last
                 statistics = self.statistics
                 statistics.num_writes += 1
                 statistics.num_records += num_records
@@ -281,9 +281,9 @@ class Journal:
                 raise
             error.add_note(str(refusal))  # what made the user leave counts, not what followed from it
 
-    def _new_segment(self, previous: Tail, lines: bytes = b"") -> Segment:
-        first = previous.sequence + 1
-        header = header_line(first, previous, self.epoch)
+    def _new_segment(self, previous: tuple[int, int], lines: bytes = b"") -> Segment:
+        first = previous[0] + 1
+        header = header_line(first, Tail(*previous), self.epoch)
         return Segment(self._directory, first, header + lines, self._disk, sync=self.policy is not SyncPolicy.PROCESS)
 
     def _begin_segment(self) -> None:
@@ -319,8 +319,8 @@ class Journal:
             self.statistics.num_syncs += 1
             self._settle(target)
 
-    def _settle(self, target: Tail) -> None:
-        while self._unsynced and self._unsynced[0][0].sequence <= target.sequence:
+    def _settle(self, target: tuple[int, int]) -> None:
+        while self._unsynced and self._unsynced[0][0] <= target:
             self._unsynced.popleft()
         self._synced = target
 

@@ -105,10 +105,6 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
             return {"k": "turn", "is_routine": True} if is_routine else {"k": "turn"}
         case TrialSuggested():
             return _suggested_fields(event, translate)
-        case SuggestionPostponed(trial_id):
-            return {"k": "postponed", "id": trial_id}
-        case SearchEnded():
-            return {"k": "search_ended"}
         case WorkerStarted(trial_id, attempt, pid):
             return {"k": "started", "id": trial_id, "a": attempt, "pid": pid}
         case WorkerExited(trial_id, attempt, outcome, failure):
@@ -119,6 +115,10 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
                 "outcome": outcome.value,
                 "failure": failure_fields(failure) if failure else None,
             }
+        case SuggestionPostponed(trial_id):
+            return {"k": "postponed", "id": trial_id}
+        case SearchEnded():
+            return {"k": "search_ended"}
         case CheckpointRequested(trial_id):
             return {"k": "checkpoint_requested", "id": trial_id}
         case CheckpointSaved(trial_id, attempt, checkpoint):
