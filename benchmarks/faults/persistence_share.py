@@ -159,7 +159,7 @@ def judge(load: str, found: dict[str, Any]) -> list[Condition]:
 
 def main() -> int:
     """Run the bench."""
-    given = arguments(__doc__, seconds=20.0, load="all", durability="group", storage="")
+    given = arguments(__doc__, seconds=100.0, load="all", durability="group", storage="")
     with tempfile.TemporaryDirectory(prefix="faults-") as made:
         storage = given.storage or made
         if given.load != "all":

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schedulers.decisions import Decision, Number, Reason, Stop
 from tuner.core.counsel import Advice, StopAll
-from tuner.core.events import Event, Outcome, ResumeType, TurnEnded
+from tuner.core.events import Event, Outcome, ResultReported, ResumeType, TurnEnded
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
@@ -31,6 +31,7 @@ def mappings(values):
 
 BY_TYPE = {
     str: st.text(max_size=8),
+    bytes: st.just(b""),
     int: st.integers(0, 10**9),
     float: FLOATS,
     bool: st.booleans(),
@@ -71,6 +72,21 @@ def test_every_event_and_all_advice_comes_back_from_its_text(event, stamp, advic
     body = strict_json.loads(strict_json.dumps(records.encode(event, stamp, advice)))
     assert records.is_event(body)
     assert records.decode(body) == (event, stamp, advice)
+
+
+@given(instances(ResultReported), st.floats(), st.lists(ADVICE, max_size=1).map(tuple))
+def test_metrics_are_written_as_the_worker_has_spelled_them_and_say_the_same(event, stamp, advice):
+    text = strict_json.to_bytes(event.metrics)
+    spelled = dataclasses.replace(event, text=b"" if b"$" in text else text)
+    expected, written = (strict_json.to_bytes(records.encode(one, stamp, advice), strict_json.opaque) for one in (event, spelled))
+    assert written == expected
+    _, _, back = records.decode(strict_json.loads(written))
+    assert back == advice
+
+
+def test_metrics_are_not_spelled_anew():
+    event = ResultReported("t", 1, {"loss": 0.5}, text=b'{ "loss": 5e-1 }')
+    assert b'"m":{ "loss": 5e-1 }' in strict_json.to_bytes(records.encode(event, 0.0), strict_json.opaque)
 
 
 @given(st.lists(EVENTS, min_size=2, max_size=2, unique_by=type))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .settings import ExperimentSettings
@@ -101,12 +101,14 @@ class ResultReported:
         attempt: In which attempt; an older one's late report is dropped.
         metrics: The result, nested as reported, with the auto-filled keys but without ``config``.
         checkpoint: The checkpoint committed with this report, if any.
+        text: The metrics as JSON, as the worker spelled them, for whoever writes them down; empty where that is not known.
     """
 
     trial_id: str
     attempt: int
     metrics: Mapping[str, Any]
     checkpoint: CheckpointRecord | None = None
+    text: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

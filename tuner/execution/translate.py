@@ -64,7 +64,8 @@ def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultRe
     if not _count(metrics, TRAINING_ITERATION):
         raise _malformed(TRAINING_ITERATION, "at least 1", 0)
     checkpoint = None if message.get("checkpoint") is None else _checkpoint(message)
-    return ResultReported(trial_id, attempt, metrics, checkpoint)
+    text = message.get("text")
+    return ResultReported(trial_id, attempt, metrics, checkpoint, text if type(text) is bytes else b"")
 
 
 def _checkpoint(message: Mapping[str, Any]) -> CheckpointRecord:

@@ -24,6 +24,9 @@ from .values import MAX_SIZE_BYTES
 MAX_FRAME_BYTES: Final = MAX_SIZE_BYTES + 2**16
 """Longest line that the driver takes from a worker, a result with all that is said beside it; also bounds what it holds of one line."""
 _READ_BYTES: Final = 1 << 16
+_RESULT_START: Final = b'{"kind":"result","metrics":'
+_RESULT_END: Final = b',"checkpoint":null}'
+_LINE_ENDS: Final = (b"\n", b"")
 _LENGTH: Final = struct.Struct("!Q")
 
 
@@ -198,6 +201,24 @@ class WorkerEnd:
 
 def _decoded(line: bytes) -> Any:
     try:
-        return strict_json.loads(line)
+        return _as_result(line) or strict_json.loads(line)
     except RecursionError:
         raise ValueError("a message is nested too deeply") from None
+
+
+def _as_result(line: bytes) -> dict[str, Any] | None:
+    """Return a result without a checkpoint, as most messages are, with the text of its metrics, which need not be spelled anew then.
+
+    What is between the beginning and the end of such a message is JSON itself, or it is another message, for which None is returned; so is
+    it for one that holds what `strict_json` marks.
+    """
+    if not line.startswith(_RESULT_START) or b"$" in line or not line.isascii():
+        return None
+    end = line.rfind(_RESULT_END)
+    if line[end + len(_RESULT_END) :] not in _LINE_ENDS:
+        return None
+    text = line[len(_RESULT_START) : end]
+    try:
+        return {"kind": "result", "metrics": strict_json.loads(text), "checkpoint": None, "text": text}
+    except ValueError:
+        return None

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
+from orjson import Fragment
+
 from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from tuner.core.counsel import Advice, StopAll
 from tuner.core.events import (
@@ -65,7 +67,8 @@ def encode(event: Event, stamp: float, advice: Sequence[Advice] = (), translate:
     """
     if event.__class__ is ResultReported:  # as most are, and a third of the time is spent on finding that out
         made = checkpoint_fields(event.checkpoint) if event.checkpoint else None
-        body: Body = {"t": stamp, "k": RESULT, "id": event.trial_id, "a": event.attempt, "m": event.metrics, "c": made}
+        metrics = Fragment(event.text) if event.text else event.metrics
+        body: Body = {"t": stamp, "k": RESULT, "id": event.trial_id, "a": event.attempt, "m": metrics, "c": made}
     else:
         body = {"t": stamp, **_fields(event, translate)}
     if advice:

@@ -249,7 +249,9 @@ class Workers:
         every = self._world.scenario.checkpoint_every
         is_due = every and not self._world.scenario.can_save_on_demand and worker.iteration % every == 0
         checkpoint = self._commit(worker) if is_due else None
-        self._events.append(ResultReported(worker.trial_id, worker.command.attempt, metrics, checkpoint))
+        text = strict_json.to_bytes(metrics)
+        spelled = b"" if b"$" in text or checkpoint else text  # as the wire does it
+        self._events.append(ResultReported(worker.trial_id, worker.command.attempt, metrics, checkpoint, spelled))
         worker.is_waiting = True
 
     def _step(self, worker: _Worker) -> dict[str, Any]:
