@@ -1,6 +1,7 @@
 """Callbacks hear of everything in the order that is promised, may steer what they may, and cannot do harm."""
 
 import csv
+import gc
 import json
 import tempfile
 from itertools import pairwise
@@ -130,6 +131,19 @@ def test_every_turn_begins_and_ends_and_is_counted(fit, recorder):
     for name, _, info in recorder.calls[1:-1]:
         open_turn = info["iteration"] if name == "on_step_begin" else open_turn
         assert info["iteration"] == open_turn
+
+
+@pytest.mark.parametrize(("executor", "is_left_alone"), [("inline", True), ("process", False)])
+def test_the_collector_is_left_alone_where_trials_are_trained_in_the_same_process(fit, executor, is_left_alone):
+    class Looking(Callback):
+        def on_trial_result(self, **info):
+            seen.append(gc.get_threshold())
+
+    seen, before = [], gc.get_threshold()
+    fit(train, callbacks=[Looking()], executor=executor)
+    assert seen
+    assert {threshold == before for threshold in seen} == {is_left_alone}
+    assert gc.get_threshold() == before
 
 
 def test_a_trial_is_the_same_object_from_start_to_end(fit, recorder):

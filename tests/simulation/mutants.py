@@ -257,7 +257,7 @@ LOGGERS = _of(
 ) + _of(
     "tuner/loggers/batching.py",
     (" | {sink: [] for sink in self._behind if sink not in taken}", "", "I19"),
-    ("            batches[sink].append(entry)\n", "            batches[sink] = [*batches[sink][:1], entry]\n", "I19"),
+    ("            batches[addressee].append(entry)\n", "            batches[addressee] = [*batches[addressee][:1], entry]\n", "I19"),
 )  + _of(
     "tuner/loggers/logger_group.py",
     ("(file := known or self._opened(logger))", "(file := self._opened(logger))", "I19"),

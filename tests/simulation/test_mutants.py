@@ -10,7 +10,7 @@ QUICK = [
     ("tuner/core/roster.py", "num_failures", "I12"),
     ("tuner/core/retention.py", "<= policy.num_to_keep", "I16"),
     ("schedulers/rungs.py", "_highest[trial_id]", "I6"),
-    ("tuner/loggers/batching.py", "batches[sink].append", "I19"),
+    ("tuner/loggers/batching.py", "batches[addressee].append", "I19"),
 ]
 
 

@@ -34,11 +34,19 @@ Pace = Callable[[Iterable[T]], Iterator[T]]
 """How to walk through entries: without a stop, or leaving the interpreter to the driver now and then."""
 
 
-class Sink(ABC):
+class Addressee(ABC):
+    """Whom an entry is for."""
+
+    @abstractmethod
+    def parts(self) -> Sequence[Sink]:
+        """Return who is to write its entries, each all of them; always the same."""
+
+
+class Sink(Addressee):
     """Something that entries are written to, a batch at a time and never by two threads at once."""
 
     def parts(self) -> Sequence[Sink]:
-        """Return who is to write the entries instead, each all of them; always the same."""
+        """Return itself."""
         return (self,)
 
     @abstractmethod
@@ -46,8 +54,8 @@ class Sink(ABC):
         """Write down the entries.
 
         Args:
-            entries: New entries, oldest first; none where only an earlier failure is to be made good. Not to be changed, since the parts
-                of a sink get the same list one after the other.
+            entries: New entries, oldest first; none where only an earlier failure is to be made good. Not to be changed, since all
+                parts of an addressee get the same list.
             pace: How to iterate over them.
 
         Raises:
@@ -95,7 +103,7 @@ class BatchWriter:
         self._capacity = capacity
         self._max_batch = max_batch
         self._has_thread = has_thread
-        self._waiting: deque[tuple[Sink, Any]] = deque()
+        self._waiting: deque[tuple[Addressee, Any]] = deque()
         self._turn = threading.Lock()
         self._wake = threading.Event()
         self._is_closing = False
@@ -108,9 +116,9 @@ class BatchWriter:
         """How many entries have not been handed to their sinks yet."""
         return len(self._waiting)
 
-    def add(self, sink: Sink, entry: Any) -> None:
-        """Take an entry for a sink; it is written soon, after those that came before it."""
-        self._waiting.append((sink, entry))
+    def add(self, addressee: Addressee, entry: Any) -> None:
+        """Take an entry for somebody; it is written soon, after those that came before it."""
+        self._waiting.append((addressee, entry))
         if self._thread is None and self._has_thread:
             self._start()
         num_waiting = len(self._waiting)
@@ -126,9 +134,9 @@ class BatchWriter:
             pace: How sinks walk through them.
         """
         with self._turn:
-            for sink, entries in self._take().items():
-                for part in sink.parts():
-                    self._write_to(part, entries, pace)
+            for addressee, entries in self._take().items():
+                for sink in addressee.parts():
+                    self._write_to(sink, entries, pace)
             if not self._behind:
                 self._is_warned = False
         return bool(self._waiting)
@@ -174,19 +182,19 @@ class BatchWriter:
                 time.sleep(_BREATH_S)  # otherwise a caller that waits for the lock would seldom get it
             period_s = stretched(self._period_s, time.thread_time() - began_s)
 
-    def _take(self) -> dict[Sink, list[Any]]:
-        """Take the oldest entries, up to one for a part that gets others on another way: nobody gets a later one first."""
-        batches: dict[Sink, list[Any]] = {}
+    def _take(self) -> dict[Addressee, list[Any]]:
+        """Take the oldest entries, up to one for a sink that gets others on another way: nobody gets a later one first."""
+        batches: dict[Addressee, list[Any]] = {}
         taken: set[Sink] = set()
         for _ in range(min(len(self._waiting), self._max_batch)):
-            sink, entry = self._waiting[0]
-            if sink not in batches:
-                parts = sink.parts()
+            addressee, entry = self._waiting[0]
+            if addressee not in batches:
+                parts = addressee.parts()
                 if not taken.isdisjoint(parts):
                     break
                 taken.update(parts)
-                batches[sink] = []
-            batches[sink].append(entry)
+                batches[addressee] = []
+            batches[addressee].append(entry)
             self._waiting.popleft()
         return batches | {sink: [] for sink in self._behind if sink not in taken}
 

@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 from tuner.core.trial import Trial
 
-from .batching import BatchWriter, Pace, Sink
+from .batching import Addressee, BatchWriter, Sink
 from .callback import Callback
 from .entries import End, Entry, Row, begin_of, is_over
 from .trial_file import TrialFileLogger
@@ -90,7 +90,7 @@ class LoggerGroup:
 
 
 @final
-class _TrialFiles(Sink):
+class _TrialFiles(Addressee):
     """The files of a trial, made in the background when first something is written to them; until then this costs next to nothing.
 
     Args:
@@ -115,14 +115,6 @@ class _TrialFiles(Sink):
         except Exception as error:  # noqa: BLE001  (one logger's defect is not to cost the others their entries)
             logger.fail(error)
             return None
-
-    def write(self, entries: list[Any], pace: Pace[Any]) -> None:
-        """Never called, since the files write."""
-        raise NotImplementedError
-
-    def fail(self, error: Exception) -> None:
-        """Never called."""
-        raise NotImplementedError
 
 
 def groups_of(callbacks: Iterable[Callback], switch_off: SwitchOff) -> Iterator[LoggerGroup]:
