@@ -85,24 +85,32 @@ def test_one_that_cannot_be_removed_is_no_misfortune(tmp_path, faulty_disk, name
     assert len(names_in(tmp_path / layout.SNAPSHOT)) == 2
 
 
-def test_a_fast_save_comes_every_ten_seconds_and_a_slow_one_after_nineteen_times_its_duration():
+def test_a_fast_save_comes_every_minute_and_a_slow_one_after_nineteen_times_its_duration():
     clock = SnapshotClock(start_s=0.0)
-    assert not clock.is_due(9.9)
-    assert clock.is_due(10.0)
-    clock.saved(10.0, 10.01)
-    assert clock.due_s == pytest.approx(20.01)
-    clock.saved(30.0, 32.0)
-    assert clock.due_s == pytest.approx(70.0)
+    assert not clock.is_due(59.9)
+    assert clock.is_due(60.0)
+    clock.saved(60.0, 60.01)
+    assert clock.due_s == pytest.approx(120.01)
+    clock.saved(130.0, 135.0)
+    assert clock.due_s == pytest.approx(230.0)
+
+
+def test_one_that_is_taken_before_its_time_has_to_be_paid_off():
+    clock = SnapshotClock(start_s=0.0)
+    clock.saved(5.0, 5.1)
+    assert not clock.is_affordable(6.9)
+    assert clock.is_affordable(7.1)
+    assert clock.due_s == pytest.approx(65.1)
 
 
 def test_work_on_a_save_that_is_not_finished_is_paid_off_and_leaves_it_due():
     clock = SnapshotClock(start_s=0.0)
-    clock.worked(10.0, 10.1)
-    assert clock.due_s == pytest.approx(12.0)
-    clock.worked(12.0, 12.1)
-    assert clock.due_s == pytest.approx(14.0)
-    clock.saved(14.0, 14.1)
-    assert clock.due_s == pytest.approx(24.1)
+    clock.worked(60.0, 60.1)
+    assert clock.due_s == pytest.approx(62.0)
+    clock.worked(62.0, 62.1)
+    assert clock.due_s == pytest.approx(64.0)
+    clock.saved(64.0, 64.1)
+    assert clock.due_s == pytest.approx(124.1)
 
 
 def test_a_fixed_period_holds_whatever_a_save_costs():

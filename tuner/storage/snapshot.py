@@ -22,7 +22,7 @@ from .disk import LOCAL_DISK, Disk
 
 FORMAT: Final = 1
 NUM_KEPT: Final = 2
-MIN_PERIOD_S: Final = 10.0
+MIN_PERIOD_S: Final = 60.0
 QUIET_FACTOR: Final = 19
 """After a save of d seconds, 19 d without one: so saving takes at most a twentieth of the time."""
 
@@ -148,14 +148,14 @@ class SnapshotClock:
 
     Args:
         start_s: When the experiment began; the first save is due one period later.
-        fixed_period_s: Seconds between the end of a save and the next, whatever it costs; None for at least 10 seconds and 19 times
+        fixed_period_s: Seconds between the end of a save and the next, whatever it costs; None for at least 60 seconds and 19 times
             the duration of each save.
 
     Example:
         >>> clock = SnapshotClock(start_s=0.0)
-        >>> clock.saved(started_s=10.0, ended_s=12.0)
+        >>> clock.saved(started_s=60.0, ended_s=64.0)
         >>> clock.due_s
-        50.0
+        140.0
     """
 
     def __init__(self, start_s: float, fixed_period_s: float | None = None) -> None:
