@@ -50,7 +50,7 @@ class LoggerGroup:
         """See `TrialFileLogger.log_trial_start`."""
         self._add(trial, begin_of(trial), "on_trial_start")
 
-    def on_trial_result(self, trial: Trial, result: dict[str, Any], **_: Any) -> None:
+    def on_trial_result(self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any]) -> None:
         """See `TrialFileLogger.log_trial_result`."""
         files = self._files.get(trial)
         if files is None or self._writer.has_failed:
