@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,3 +86,11 @@ def _add_leaves(node: Mapping[str, Any], prefix: str, flat: dict[str, Any]) -> N
             _add_leaves(value, f"{prefix}{key}{DELIMITER}", flat)
         else:
             flat[f"{prefix}{key}"] = value
+
+
+def as_float(value: Any) -> float:
+    """Return a number as a float, an infinite one where it is too large."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, final
 
+from tuner.core.result import as_float
+
 from .json_logger import encode_json
 
 _EXPERIMENT_TAG = "_hparams_/experiment"
@@ -103,7 +105,7 @@ class EventEncoder:
             metric: The metric that the table shows beside them, None for none.
         """
         values = {_legible(name): _shown(value) for name, value in params.items()}
-        table = self._table(metric, *((name, value.__class__) for name, value in values.items()))
+        table = self._table(metric and _legible(metric), *((name, value.__class__) for name, value in values.items()))
         start = b"".join([_entry(name, value) for name, value in values.items()]) + _DOUBLE.pack(_START_TIME_TAG, at)
         return self._plugin_record(at, table) + self._plugin_record(at, _before(_START_TAG, _STARTED_TAG, len(start)) + start)
 
@@ -169,14 +171,6 @@ class _Outline:
         fields = self._fields.copy()
         fields[1::2] = values
         return b"".join((_TIME.pack(_TIME_TAG, at, _STEP_TAG), _varint(step), self._head, self._pack(*fields)))
-
-
-def as_float(value: Any) -> float:
-    """Return a number as a float; one beyond all floats as an infinite one."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 def single(value: float) -> float:

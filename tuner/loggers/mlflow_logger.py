@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, final
 
-from tuner.core.result import TIMESTAMP, TRAINING_ITERATION
+from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, as_float
 from tuner.core.trial import Trial
 
 from .courier import Begun, Ended, Outcome, Recalled, Tracker, rows_after
 from .entries import Row
 from .mlflow_store import make_sqlite_store
-from .tracker import ExperimentFacts, TrackerCallback, as_float, measured, need_library
+from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
 
 _PATIENCE_S: Final = 30.0
 EXPERIMENT_TAG: Final = "tuner.experiment_id"

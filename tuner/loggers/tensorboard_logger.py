@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, final
 
 from searchers.space import Conditional, flat_name, is_word, leaves
 from tuner.core import result as keys
-from tuner.core.result import flatten
+from tuner.core.result import as_float, flatten
 from tuner.core.trial import Trial
 
 from .batching import BatchWriter, Pace
 from .entries import Begin, Entry, Row, Segment, Shape
-from .event_file import EventEncoder, as_float, is_session_end, records, shown, single
+from .event_file import EventEncoder, is_session_end, records, shown, single
 from .trial_file import TrialFile, TrialFileLogger, remove
 
 _PREFIX = "events.out.tfevents."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import math
 import numbers
 import secrets
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.core import result as keys
-from tuner.core.result import flatten
+from tuner.core.result import as_float, flatten
 from tuner.core.trial import Ending, Status, Trial
 from tuner.storage.checkpoints import Checkpoint
 
@@ -167,14 +166,6 @@ def measured(flat: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
         elif isinstance(value, numbers.Real):
             shown[name] = value if isinstance(value, int) and abs(value) < 2**53 else as_float(value)
     return shown
-
-
-def as_float(value: Any) -> float:
-    """Return the number as a float, an infinite one where it is too large."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 def need_library(module: str, extra: str) -> None:
