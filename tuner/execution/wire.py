@@ -26,7 +26,6 @@ MAX_FRAME_BYTES: Final = MAX_SIZE_BYTES + 2**16
 _READ_BYTES: Final = 1 << 16
 _RESULT_START: Final = b'{"kind":"result","metrics":'
 _RESULT_END: Final = b',"checkpoint":null}'
-_LINE_ENDS: Final = (b"\n", b"")
 _LENGTH: Final = struct.Struct("!Q")
 
 
@@ -212,12 +211,10 @@ def _as_result(line: bytes) -> dict[str, Any] | None:
     What is between the beginning and the end of such a message is JSON itself, or it is another message, for which None is returned; so is
     it for one that holds what `strict_json` marks.
     """
-    if not line.startswith(_RESULT_START) or b"$" in line or not line.isascii():
+    frame = line.removesuffix(b"\n")
+    if not (frame.startswith(_RESULT_START) and frame.endswith(_RESULT_END)) or b"$" in frame or not frame.isascii():
         return None
-    end = line.rfind(_RESULT_END)
-    if line[end + len(_RESULT_END) :] not in _LINE_ENDS:
-        return None
-    text = line[len(_RESULT_START) : end]
+    text = frame[len(_RESULT_START) : -len(_RESULT_END)]
     try:
         return {"kind": "result", "metrics": strict_json.loads(text), "checkpoint": None, "text": text}
     except ValueError:

@@ -190,12 +190,12 @@ def segments_of(entries: Iterable[Entry]) -> list[Segment]:
 
 def begin_of(trial: Trial) -> Begin:
     """Return what is to be told of the attempt with which a trial begins, or goes on."""
+    num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
     if trial.attempt == trial.superseded_attempt + 1:  # the trial begins, or begins anew
-        return Begin(trial.config, trial.attempt <= 1, -1, -1, trial.grafts[-1].num_rows if trial.grafts else 0, time.time())
+        return Begin(trial.config, trial.attempt <= 1, -1, -1, num_earlier, time.time())
     own = next((kept for kept in reversed(trial.checkpoints) if kept.iteration == trial.resumed_iteration), None)
     origin = trial.graft.checkpoint if trial.graft else own
     resumed_step = origin.counters.get(TIMESTEPS_TOTAL) if origin else None
-    num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
     return Begin(trial.config, trial.attempt <= 1, trial.resumed_iteration, resumed_step, num_earlier, time.time())
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast, final
 from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
 from tuner.core.trial import Ending, Graft, Status, Trial
 from tuner.storage.atomic import write_bytes
-from tuner.storage.disk import DIRECTORY_MODE, FILE_MODE
+from tuner.storage.disk import FILE_MODE
 from tuner.storage.folder import make_folder
 
 from .batching import BatchWriter, Pace, Sink
@@ -58,7 +58,7 @@ class TrialFile(Sink):
             self.begun = segment.begin or self.begun
             try:
                 if segment.begin and segment.begin.is_first and not segment.is_new:
-                    segment.is_new = _make_directory(self.directory)  # files that share the segment need not try again
+                    segment.is_new = make_folder(self.directory)  # files that share the segment need not try again
                 self.write_segment(segment, pace)
             except BaseException:
                 self._backlog = [entry for left in segments[number:] for entry in left.entries]
@@ -309,17 +309,6 @@ def replace_file(path: str | Path, data: bytes) -> None:
         write_bytes(Path(path), data, sync=False)
     else:
         _write_all(descriptor, data)
-
-
-def _make_directory(path: str) -> bool:
-    """Make a trial's directory; return whether it was not there."""
-    try:
-        os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102  (see `TrialFile.path_of`)
-    except FileExistsError:
-        return False
-    except FileNotFoundError:
-        make_folder(path)
-    return True
 
 
 def remove(path: str) -> None:

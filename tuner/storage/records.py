@@ -102,8 +102,8 @@ def is_event(body: Mapping[str, Any]) -> bool:
 
 def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case for each event)
     match event:
-        case ResultReported(trial_id, attempt, metrics, checkpoint):
-            return {"k": RESULT, "id": trial_id, "a": attempt, "m": metrics, "c": checkpoint_fields(checkpoint) if checkpoint else None}
+        case ResultReported():
+            raise AssertionError("the fields of a result are found by `encode`")
         case TurnEnded(is_routine):
             return {"k": "turn", "is_routine": True} if is_routine else {"k": "turn"}
         case TrialSuggested():
