@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import final
 
 from tuner.core.counsel import Advice
-from tuner.core.events import Event, StopRequested, TurnEnded
+from tuner.core.events import Event, ResultReported, StopRequested, TurnEnded
 from tuner.storage import records
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
@@ -59,11 +59,17 @@ class JournalLog:
                 self._routine_end_s = at_s
             return
         started_s = perf_counter()
+        routine_end_s, self._routine_end_s = self._routine_end_s, None
+        text = None
+        if event.__class__ is ResultReported and not advice:
+            text = records.result_text(event, at_s, routine_end_s)
+        self.journal.append(text or self._body_of(event, at_s, advice, routine_end_s), since_s=started_s)
+
+    def _body_of(self, event: Event, at_s: float, advice: Sequence[Advice], routine_end_s: float | None) -> records.Body:
         body = records.encode(event, at_s, advice, self._translate)
-        if self._routine_end_s is not None:
-            body[records.ROUTINE_END] = self._routine_end_s
-            self._routine_end_s = None
-        self.journal.append(body, since_s=started_s)
+        if routine_end_s is not None:
+            body[records.ROUTINE_END] = routine_end_s
+        return body
 
     def settle(self) -> None:
         """Write down everything that was folded, the end of a routine turn included."""

@@ -195,10 +195,11 @@ CODEC = _of(
     ('"failure": failure_fields(failure) if failure else None', '"failure": None', "I7 defect"),
     ('fields.get("is_complete", False)', "False", "I7"),
     ('        body["d"] = ', '        body["e"] = ', "I14 defect"),
+    ("_ROUTINE_END_TEXT % routine_end_s)", 'b"")', "I7"),
 ) + _of(
     "tuner/journaling.py",
-    ("            body[records.ROUTINE_END] = self._routine_end_s\n            self._routine_end_s = None\n", "            self._routine_end_s = None\n", "I7"),
-    ("            self._routine_end_s = None\n        self.journal.append(body, since_s", "        self.journal.append(body, since_s", "I7"),
+    ("            body[records.ROUTINE_END] = routine_end_s\n", "            pass\n", "I7"),
+    ("        routine_end_s, self._routine_end_s = self._routine_end_s, None\n", "        routine_end_s = self._routine_end_s\n", "I7"),
 )  # fmt: skip
 
 REPLAY = _of(

@@ -74,19 +74,33 @@ def test_every_event_and_all_advice_comes_back_from_its_text(event, stamp, advic
     assert records.decode(body) == (event, stamp, advice)
 
 
-@given(instances(ResultReported), st.floats(), st.lists(ADVICE, max_size=1).map(tuple))
-@example(ResultReported("", 0, {"\x80": None}), 5.960464477539063e-08, ())
-@example(ResultReported("ü", 0, {"a": 1e-7}), math.nan, ())
-def test_metrics_are_written_as_the_worker_has_spelled_them_and_say_the_same(event, stamp, advice):
-    text = strict_json.to_bytes(event.metrics)
-    spelled = dataclasses.replace(event, text=b"" if b"$" in text else text)
-    expected, written = (strict_json.to_bytes(records.encode(one, stamp, advice), strict_json.opaque) for one in (event, spelled))
-    assert repr(strict_json.loads(written)) == repr(strict_json.loads(expected))
+@given(instances(ResultReported), st.floats(0, 1e9), st.none() | st.floats(0, 1e9))
+@example(ResultReported("", 0, {"\x80": None}), 5.960464477539063e-08, None)
+@example(ResultReported("t", 0, {"a": 1e-7}), 1e22, 1e-7)
+@example(ResultReported('"\n', 3, {}), 0.0, 0.0)
+@example(ResultReported("ü", 0, {}), 0.0, None)
+@example(ResultReported("\ud800", 0, {}), 0.0, None)
+def test_the_text_of_a_result_says_the_same_as_its_record(event, stamp, routine_end_s):
+    spelled = dataclasses.replace(event, text=strict_json.to_bytes(event.metrics))
+    text = records.result_text(spelled, stamp, routine_end_s)
+    body = records.encode(event, stamp)
+    if routine_end_s is not None:
+        body[records.ROUTINE_END] = routine_end_s
+    if text is None:
+        assert event.checkpoint or not event.trial_id.isascii()
+    else:
+        assert text.isascii()
+        assert b"\n" not in text
+        assert repr(strict_json.loads(text)) == repr(strict_json.loads(strict_json.to_bytes(body)))
 
 
 def test_metrics_are_not_spelled_anew():
     event = ResultReported("t", 1, {"loss": 0.5}, text=b'{ "loss": 5e-1 }')
-    assert b'"m":{ "loss": 5e-1 }' in strict_json.to_bytes(records.encode(event, 0.0), strict_json.opaque)
+    assert b'"m":{ "loss": 5e-1 }' in records.result_text(event, 0.0)
+
+
+def test_a_result_whose_text_is_not_known_has_none():
+    assert records.result_text(ResultReported("t", 1, {"loss": 0.5}), 0.0) is None
 
 
 @given(st.lists(EVENTS, min_size=2, max_size=2, unique_by=type))

@@ -1,8 +1,7 @@
 """JSON as it nearly always is, fast: dictionaries with text keys, lists, ASCII texts, finite floats, integers of at most 64 bits.
 
 Every result is written as JSON three times and read once, which was a tenth of the driver's work with the standard library. orjson does
-it in a fraction of that, but writes ``null`` for what is not finite and knows none of our tags. So it gets only what is plain, and what is
-JSON text already, as an `orjson.Fragment`.
+it in a fraction of that, but writes ``null`` for what is not finite and knows none of our tags. So it gets only what is plain.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from math import isfinite
 from typing import Any, Final
 
 import orjson
-from orjson import Fragment
 
 _NUM_DIGITS: Final = 19
 """So many digits an integer has at least that does not fit into 64 bits."""
@@ -81,7 +79,7 @@ def _is_plain(value: Any) -> bool:
         if kind is float:
             if item - item != 0.0:
                 return False
-        elif not (kind is str or kind is int or kind is bool or item is None or kind is Fragment) and (
+        elif not (kind is str or kind is int or kind is bool or item is None) and (
             not (kind is dict or kind is list or kind is tuple) or not _is_plain(item)
         ):
             return False

@@ -153,23 +153,26 @@ class Journal:
         """Number of the last record that survives a power cut; under ``"process"`` that is not known, and `written_sequence` is told."""
         return self._synced[0]
 
-    def append(self, *bodies: Mapping[str, Any], since_s: float | None = None) -> None:
+    def append(self, *bodies: Mapping[str, Any] | bytes, since_s: float | None = None) -> None:
         """Add records to those that the next `flush` writes.
 
         Args:
-            *bodies: Records as `records.encode` makes them; sequence and epoch are put in front. What JSON cannot hold is written as its
-                ``repr``.
+            *bodies: Records as `records.encode` makes them, or as JSON text like that of `records.result_text`; sequence and epoch are put
+                in front. What JSON cannot hold is written as its ``repr``.
             since_s: The time (`time.perf_counter`) since which somebody has worked on them, which is charged as well; None for now.
         """
         # Between two reports the processor's caches belong to the workers, and each function that is called costs more than what it does:
         # so this and `flush` do themselves what they would rather have done.
         started_s = perf_counter() if since_s is None else since_s
         lines, sequence, crc = [], self._sequence, self._crc
-        for fields in bodies:
+        for given in bodies:
             sequence += 1
-            data = dumps(fields)
-            if data is None or b'{"$' in data:
-                data = to_bytes(fields, opaque)
+            if isinstance(given, bytes):
+                data = given
+            elif (plain := dumps(given)) is None or b'{"$' in plain:
+                data = to_bytes(given, opaque)
+            else:
+                data = plain
             body = b'{"q":%d,"e":%d,%b' % (sequence, self.epoch, data[1:])
             crc = crc32(body)
             lines.append(LINE % (crc, body))

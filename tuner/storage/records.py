@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
-from orjson import Fragment
+import orjson
 
 from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from tuner.core.counsel import Advice, StopAll
@@ -55,6 +55,9 @@ RESULT: Final = "result"
 ROUTINE_END: Final = "turn"
 """Field of a record before which a turn ended from which nothing followed but that trials go on: when it ended, in seconds."""
 
+_RESULT_TEXT: Final = b'{"t":%a,"k":"result","id":%b,"a":%d,"m":%b,"c":null%b}'
+_ROUTINE_END_TEXT: Final = b',"turn":%a'
+
 
 def encode(event: Event, stamp: float, advice: Sequence[Advice] = (), translate: Translate = dict) -> Body:
     """Return the record of an event.
@@ -65,15 +68,33 @@ def encode(event: Event, stamp: float, advice: Sequence[Advice] = (), translate:
         advice: What was decided on it.
         translate: Puts configurations into JSON values.
     """
-    if event.__class__ is ResultReported:  # as most are, and a third of the time is spent on finding that out
-        made = checkpoint_fields(event.checkpoint) if event.checkpoint else None
-        metrics = Fragment(event.text) if event.text else event.metrics
-        body: Body = {"t": stamp, "k": RESULT, "id": event.trial_id, "a": event.attempt, "m": metrics, "c": made}
-    else:
-        body = {"t": stamp, **_fields(event, translate)}
+    body = {"t": stamp, **_fields(event, translate)}
     if advice:
         body["d"] = [_advice_fields(said, translate) for said in advice]
     return body
+
+
+def result_text(event: ResultReported, stamp: float, routine_end_s: float | None = None) -> bytes | None:
+    """Return the record of a result on which nothing was decided as JSON text, its metrics as the worker has spelled them.
+
+    Most records are such ones. It says the same as what `encode` returns, and is made in a fraction of the time.
+
+    Args:
+        event: What happened.
+        stamp: When, in seconds of experiment time.
+        routine_end_s: See `ROUTINE_END`; None where no such turn ended.
+
+    Returns:
+        One line of ASCII; None for a result with a checkpoint, or whose text is not known.
+    """
+    if not event.text or event.checkpoint:
+        return None
+    try:
+        trial_id = orjson.dumps(event.trial_id)
+    except TypeError:  # half a character
+        return None
+    text = _RESULT_TEXT % (stamp, trial_id, event.attempt, event.text, b"" if routine_end_s is None else _ROUTINE_END_TEXT % routine_end_s)
+    return text if text.isascii() else None
 
 
 def with_configs(event: Event, advice: Sequence[Advice], translate: Translate) -> tuple[Event, Sequence[Advice]]:
@@ -102,8 +123,9 @@ def is_event(body: Mapping[str, Any]) -> bool:
 
 def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case for each event)
     match event:
-        case ResultReported():
-            raise AssertionError("the fields of a result are found by `encode`")
+        case ResultReported(trial_id, attempt, metrics, checkpoint):
+            made = checkpoint_fields(checkpoint) if checkpoint else None
+            return {"k": RESULT, "id": trial_id, "a": attempt, "m": metrics, "c": made}
         case TurnEnded(is_routine):
             return {"k": "turn", "is_routine": True} if is_routine else {"k": "turn"}
         case TrialSuggested():

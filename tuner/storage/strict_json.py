@@ -23,8 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-import orjson
-
 from . import fast_json
 
 Default = Callable[[Any], Any]
@@ -65,8 +63,6 @@ class _Tag(dict[str, Any]):
 def opaque(value: Any) -> Any:
     """Return what is written for a value that JSON cannot hold: a NumPy scalar as its number, all else as its description.
 
-    What is JSON text already, in an `orjson.Fragment`, is read.
-
     Made to be passed to `dumps` as `default`. The description is for people; nothing is ever rebuilt from it.
 
     Example:
@@ -75,8 +71,6 @@ def opaque(value: Any) -> Any:
     """
     if isinstance(value, Opaque):
         return _tag_of(value)
-    if isinstance(value, orjson.Fragment):
-        return loads(orjson.dumps(value))
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
