@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.loggers.entries import Begin, End, Row, begin_of, segments_of
+from tuner.loggers.entries import Begin, End, Row, Segment, begin_of, blocks_of, segments_of
 from tuner.loggers.trial_file import append, remove, replace_file
 
 BEGIN = Begin({}, True, -1, None, 0, 0.0)
@@ -48,14 +48,32 @@ def test_each_attempt_is_a_segment_and_nothing_is_lost(entries):
     ],
 )
 def test_only_plain_values_have_a_shape(result, has_shape):
-    assert (Row(result, 0.0).shape is not None) is has_shape
+    (block,) = blocks_of([Row(result, 0.0)])
+    assert (block.shape is not None) is has_shape
 
 
-def test_results_with_the_same_names_and_classes_share_their_shape():
-    shape = Row({"a": 1.0, "b": 2}, 0.0).shape
-    assert Row({"a": 3.0, "b": 4}, 1.0).shape is shape
-    assert Row({"a": 3.0, "b": 4.0}, 1.0).shape is not shape
-    assert Row({"b": 4, "a": 3.0}, 1.0).shape is not shape
+def test_rows_with_the_same_names_and_classes_follow_each_other_in_a_block():
+    plain, other, swapped, odd = {"a": 1.0, "b": 2}, {"a": 3.0, "b": 4.0}, {"b": 4, "a": 3.0}, {"a": math.nan, "b": 2}
+    results = [plain, {"a": 5.0, "b": 6}, other, swapped, odd, odd, plain]
+    rows = [Row(result, float(number)) for number, result in enumerate(results)]
+    blocks = blocks_of(rows)
+    assert [row for block in blocks for row in block.rows] == rows
+    assert [len(block.rows) for block in blocks] == [2, 1, 1, 2, 1]
+    assert [block.shape and block.shape.names for block in blocks] == [("a", "b"), ("a", "b"), ("b", "a"), None, ("a", "b")]
+    assert blocks[0].shape is blocks[-1].shape is not blocks[1].shape
+    assert [block.values for block in blocks] == [[(1.0, 2), (5.0, 6)], [(3.0, 4.0)], [(4, 3.0)], [], [(1.0, 2)]]
+    assert blocks_of([]) == []
+
+
+def test_the_blocks_of_a_segment_are_found_once():
+    segment = Segment(rows=[FIRST, SECOND])
+    walked = []
+
+    def pace(rows):
+        return (walked.append(row) or row for row in rows)
+
+    assert segment.blocks(pace) is segment.blocks(pace)
+    assert walked == [FIRST, SECOND]
 
 
 @given(
@@ -64,10 +82,10 @@ def test_results_with_the_same_names_and_classes_share_their_shape():
 )
 def test_values_are_picked_by_their_names(values, data):
     names = tuple(data.draw(st.permutations(sorted(values))))[: data.draw(st.integers(0, len(values)))]
-    row = Row(values, 0.0)
-    if row.shape:  # huge floats may have an infinite sum
-        assert row.shape.picked(names)(row.values) == tuple(values[name] for name in names)
-        assert row.shape.num_nones == list(values.values()).count(None)
+    (block,) = blocks_of([Row(values, 0.0)])
+    if block.shape:  # huge floats may have an infinite sum
+        assert block.shape.picked(names)(block.values[0]) == tuple(values[name] for name in names)
+        assert block.shape.num_nones == list(values.values()).count(None)
 
 
 def test_an_attempt_that_begins_anew_supersedes_everything(make_trial):

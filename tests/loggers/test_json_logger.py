@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tuner.core.trial import Ending, Failure, Status
 from tuner.loggers import trial_file
 from tuner.loggers.callback_list import CallbackList
-from tuner.loggers.entries import Row
+from tuner.loggers.entries import Row, blocks_of
 from tuner.loggers.json_logger import JsonLoggerCallback, _lines_of, encode_json, json_bytes
 
 
@@ -247,4 +247,4 @@ plain = st.dictionaries(st.sampled_from(["a", "b", "},{"]), values, max_size=3)
 def test_lines_made_together_are_those_made_one_by_one(results):
     rows = [Row({**result, "training_iteration": 1}, 0.0) for result in results]
     expected = b"".join(json_bytes(row.result)[:-1] + b',"config":{}}\n' for row in rows)
-    assert _lines_of(rows, b',"config":{}}\n', iter) == expected
+    assert _lines_of(blocks_of(rows), b',"config":{}}\n', iter) == expected

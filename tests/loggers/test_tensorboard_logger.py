@@ -230,7 +230,7 @@ def test_a_tensorboard_that_is_open_meanwhile_shows_one_curve(make_trial, report
 @pytest.mark.parametrize("size", [30, 131, 132, 133, 134, 260, 5000])
 def test_a_void_record_is_as_long_as_another_and_says_nothing(size):
     encoder = EventEncoder()
-    record = encoder.scalars(1.0, 1, ("x" * size,), (1.0,))
+    (record,) = encoder.scalars(("x" * size,), [(1.0, 1, (1.0,))])
     void = encoder.void(record)
     assert len(void) == len(record)
     event = Event.FromString(void[12:-4])
@@ -247,7 +247,7 @@ def test_a_void_record_is_as_long_as_another_and_says_nothing(size):
 @example(at=1.0, step=127, values={"x" * 118: 1.0, "x" * 119: 1.0})
 @example(at=1.0, step=128, values={"x" * 122: 1e300, "x" * 123: -math.inf})
 def test_a_record_of_curves_is_what_the_message_types_make_of_it(at, step, values):
-    record = EventEncoder().scalars(at, step, tuple(values), tuple(values.values()))
+    (record,) = EventEncoder().scalars(tuple(values), [(at, step, tuple(values.values()))])
     event = Event(wall_time=at, step=step)
     for tag, value in values.items():
         event.summary.value.add(tag=tag, simple_value=value)

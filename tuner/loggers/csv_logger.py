@@ -7,7 +7,7 @@ import functools
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -19,7 +19,7 @@ from tuner.core.trial import Trial
 from tuner.storage.layout import PROGRESS
 
 from .batching import Pace
-from .entries import Row, Segment
+from .entries import Block, Segment
 from .trial_file import TrialFile, TrialFileLogger, remove
 
 _AUTO_FILLED = (
@@ -103,16 +103,18 @@ class _CsvFile(TrialFile):
             self._columns = dict.fromkeys(read_table(self._path)[0])
             if not self._columns:
                 remove(self._path)  # at most a torn header, which nothing may be appended to
-        columns = self._columns or dict.fromkeys(_columns_of(segment.rows[0]))
-        for names in dict.fromkeys(row.shape.names if row.shape else tuple(row.flat) for row in segment.rows):
-            if not columns.keys() >= set(names):
-                columns = columns | dict.fromkeys(names)
-        self._write(tuple(columns), segment.rows, pace)
+        blocks = segment.blocks(pace)
+        columns = self._columns or dict.fromkeys(_columns_of(blocks[0]))
+        for block in blocks:
+            for names in [block.shape.names] if block.shape else [row.flat for row in block.rows]:
+                if not columns.keys() >= set(names):
+                    columns = columns | dict.fromkeys(names)
+        self._write(tuple(columns), blocks, pace)
         self._columns = columns
         self._last_iteration = segment.rows[-1].flat.get(keys.TRAINING_ITERATION)
 
-    def _write(self, columns: tuple[str, ...], rows: Sequence[Row], pace: Pace[Any]) -> None:
-        lines, num_nones = _lines_of(rows, columns, pace)
+    def _write(self, columns: tuple[str, ...], blocks: Sequence[Block], pace: Pace[Any]) -> None:
+        lines, num_nones = _lines_of(blocks, columns, pace)
         if not self._columns:
             self.append(self._path, _encode([columns, *lines], num_nones))
             return
@@ -179,8 +181,11 @@ def _value(cell: str) -> float | str:
         return cell
 
 
-def _columns_of(row: Row) -> tuple[str, ...]:
-    return _in_order(row.shape.names) if row.shape else tuple(dict.fromkeys(_column_order(row.result, row.flat)))
+def _columns_of(block: Block) -> tuple[str, ...]:
+    if block.shape:
+        return _in_order(block.shape.names)
+    first = block.rows[0]
+    return tuple(dict.fromkeys(_column_order(first.result, first.flat)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -195,15 +200,16 @@ def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[st
     return [*own, *(key for key in _AUTO_FILLED if key in flat), *flat]
 
 
-def _lines_of(rows: Sequence[Row], columns: tuple[str, ...], pace: Pace[Any]) -> tuple[list[Sequence[Any]], int | None]:
+def _lines_of(blocks: Iterable[Block], columns: tuple[str, ...], pace: Pace[Any]) -> tuple[list[Sequence[Any]], int | None]:
     """Return the cells of each row, and how many of all are None; None instead where some are no scalars."""
     lines: list[Sequence[Any]] = []
     num_nones, are_scalars = 0, True
-    for row in pace(rows):
-        if row.shape and len(row.shape.names) == len(columns):
-            lines.append(row.shape.picked(columns)(row.values))
-            num_nones += row.shape.num_nones
-        else:
+    for shape, rows, values in blocks:
+        if shape and len(shape.names) == len(columns):
+            lines += map(shape.picked(columns), pace(values))
+            num_nones += shape.num_nones * len(rows)
+            continue
+        for row in pace(rows):
             line = [row.flat.get(column) for column in columns]
             lines.append(line)
             num_nones += sum(cell is None for cell in line)

@@ -80,8 +80,6 @@ def _shape_of(names: tuple[str, ...], classes: tuple[type, ...]) -> Shape | None
 class Row:
     """A result without its configuration, and the Unix time at which the driver heard of it.
 
-    What is asked of it is made once, for all files that are written from it.
-
     Args:
         result: The result; it is copied, since other callbacks may still change it.
         at: Unix time.
@@ -91,41 +89,61 @@ class Row:
         at: Unix time.
     """
 
-    __slots__ = ("_flat", "_shape", "_values", "at", "result")
+    __slots__ = ("_flat", "at", "result")
 
     def __init__(self, result: Mapping[str, Any], at: float) -> None:
         self.result = dict(result)
         self.result.pop(CONFIG, None)
         self.at = at
         self._flat: dict[str, Any] | None = None
-        self._values: tuple[Any, ...] | None = None
-        self._shape: Shape | None = None
 
     @property
     def flat(self) -> dict[str, Any]:
-        """The result with nested keys joined to ``"a/b"``."""
+        """The result with nested keys joined to ``"a/b"``; made once, for all files that are written from it."""
         if self._flat is None:
             self._flat = flatten(self.result)
         return self._flat
 
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """The result's values, in the order of their names."""
-        return tuple(self.result.values()) if self._values is None else self._values
 
-    @property
-    def shape(self) -> Shape | None:
-        """What it has in common with others like it; None for a result with anything but numbers, texts, booleans and None in it.
+class Block(NamedTuple):
+    """Rows that follow each other and have the same shape, so that their lines can be made together; or such as have none.
 
-        None, too, where a float is not finite, which is written otherwise in each file.
-        """
-        values = self._values
-        if values is None:
-            self._values = values = tuple(self.result.values())
-            shape = _shape_of(tuple(self.result), tuple(map(type, values)))
-            if shape is not None and isfinite(sum(shape.floats(values))):  # their sum is infinite where two are huge, too; so be it
-                self._shape = shape
-        return self._shape
+    None has a row with anything but numbers, texts, booleans and None in it, or with a float that is not finite, which is written
+    otherwise in each file.
+
+    Attributes:
+        shape: Their shape.
+        rows: The rows.
+        values: The values of each row, in the order of their names; empty without a shape.
+    """
+
+    shape: Shape | None
+    rows: list[Row]
+    values: list[tuple[Any, ...]]
+
+
+def blocks_of(rows: Iterable[Row]) -> list[Block]:
+    """Return the rows, block by block."""
+    blocks: list[Block] = []
+    block, shape = Block(None, [], []), None
+    names: tuple[str, ...] | None = None
+    classes: tuple[type, ...] = ()
+    for row in rows:
+        result = row.result
+        values = tuple(result.values())
+        its_names, its_classes = tuple(result), tuple(map(type, values))
+        if its_names != names or its_classes != classes:
+            names, classes = its_names, its_classes
+            shape = _shape_of(names, classes)
+        # Their sum is not finite, either, where two are huge; so be it.
+        own = shape if shape is not None and isfinite(sum(shape.floats(values))) else None
+        if own is not block.shape or not block.rows:
+            block = Block(own, [], [])
+            blocks.append(block)
+        block.rows.append(row)
+        if own is not None:
+            block.values.append(values)
+    return blocks
 
 
 class End(NamedTuple):
@@ -158,6 +176,17 @@ class Segment:
     rows: list[Row] = field(default_factory=list)
     end: End | None = None
     is_new: bool = False
+    _blocks: list[Block] | None = None
+
+    def blocks(self, pace: Callable[[Iterable[Row]], Iterable[Row]]) -> list[Block]:
+        """Return `blocks_of` the rows, found once for all files.
+
+        Args:
+            pace: How to walk through them.
+        """
+        if self._blocks is None:
+            self._blocks = blocks_of(pace(self.rows))
+        return self._blocks
 
     @property
     def entries(self) -> list[Entry]:

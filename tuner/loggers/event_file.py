@@ -12,7 +12,7 @@ import math
 import struct
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, final
 
@@ -50,6 +50,9 @@ _DATA_TYPES = {bool: "DATA_TYPE_BOOL", str: "DATA_TYPE_STRING", float: "DATA_TYP
 _COMPANIONS = ("comet_ml", "torch")
 _companions_are_hidden = threading.Lock()
 
+Point = tuple[float, int, tuple[float, ...]]
+"""What curves show of a result: Unix time, step, and the value of each curve."""
+
 
 @final
 class EventEncoder:
@@ -73,18 +76,21 @@ class EventEncoder:
         """Return the record that every event file begins with."""
         return self._framed(_DOUBLE.pack(_TIME_TAG, at) + _VERSION_FIELD)
 
-    def scalars(self, at: float, step: int, tags: tuple[str, ...], values: tuple[float, ...]) -> bytes:
-        """Return one record with several values of one step, each under its tag."""
-        try:
-            if tags and 0 < step < _END_OF_STEPS:
-                return self._framed(self._outline(*tags).filled(at, step, values))
-        except OverflowError:
-            pass  # what no 32 bits hold becomes infinite below
-        event = self._events.Event(wall_time=at, step=step)
-        add = event.summary.value.add
-        for tag, value in zip(tags, values, strict=True):
-            add(tag=_legible(tag), simple_value=as_float(value))
-        return self._record(event)
+    def scalars(self, tags: tuple[str, ...], points: Iterable[Point]) -> Iterator[bytes]:
+        """Yield one record for each point, with all its values, each under its tag."""
+        outline = self._outline(*tags)
+        for at, step, values in points:
+            try:
+                if tags and 0 < step < _END_OF_STEPS:
+                    yield self._framed(outline.filled(at, step, values))
+                    continue
+            except OverflowError:
+                pass  # what no 32 bits hold becomes infinite below
+            event = self._events.Event(wall_time=at, step=step)
+            add = event.summary.value.add
+            for tag, value in zip(tags, values, strict=True):
+                add(tag=_legible(tag), simple_value=as_float(value))
+            yield self._record(event)
 
     def scalar(self, record: bytes, tag: str) -> float | None:
         """Return the value that a record tells under a name, None for none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -15,7 +15,7 @@ from tuner.storage.layout import PARAMS, RESULTS
 from tuner.storage.strict_json import describe
 
 from .batching import Pace
-from .entries import Row, Segment
+from .entries import Block, Row, Segment
 from .trial_file import TrialFile, TrialFileLogger, remove
 
 _MAX_TEXT = 1_000
@@ -82,7 +82,7 @@ class _JsonFile(TrialFile):
         if cut := self.cut(segment):
             self._cut_back(*cut)
         if segment.rows:
-            self.append(self._path, _lines_of(segment.rows, self._tail, pace))
+            self.append(self._path, _lines_of(segment.blocks(pace), self._tail, pace))
             self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
 
     def _cut_back(self, num_earlier: int, iteration: int) -> None:
@@ -98,11 +98,13 @@ class _JsonFile(TrialFile):
         self._num_earlier, self._last_iteration = num_earlier, iteration
 
 
-def _lines_of(rows: Sequence[Row], tail: bytes, pace: Pace[Any]) -> bytes:
+def _lines_of(blocks: Iterable[Block], tail: bytes, pace: Pace[Row]) -> bytes:
     """Return a line for each row, which ends in `tail` instead of a brace."""
-    if all(row.shape for row in pace(rows)) and (lines := fast_json.dumps_lines((row.result for row in rows), tail)):
-        return lines
-    return b"".join(json_bytes(row.result)[:-1] + tail for row in rows)
+    parts = []
+    for block in blocks:
+        lines = fast_json.dumps_lines((row.result for row in pace(block.rows)), tail) if block.shape else None
+        parts.append(lines or b"".join([json_bytes(row.result)[:-1] + tail for row in pace(block.rows)]))
+    return b"".join(parts)
 
 
 def _is_whole(path: str) -> bool:

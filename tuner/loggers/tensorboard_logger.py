@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -20,7 +20,7 @@ from tuner.core.result import as_float, flatten
 from tuner.core.trial import Trial
 
 from .batching import BatchWriter, Pace
-from .entries import Begin, Entry, Row, Segment, Shape
+from .entries import Begin, Block, Entry, Row, Segment, Shape
 from .event_file import EventEncoder, is_session_end, records, shown, single
 from .trial_file import TrialFile, TrialFileLogger, remove
 
@@ -147,7 +147,7 @@ class _EventFile(TrialFile):
         elif self.begun and self.cut(segment):
             parts += self._superseded(self.begun)
         has_begun_anew = bool(parts)
-        parts += map(self._encode, pace(segment.rows))
+        parts += chain.from_iterable(self._records_of(block, pace) for block in segment.blocks(pace))
         if segment.end:
             parts.append(self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed))
         if parts:
@@ -182,14 +182,18 @@ class _EventFile(TrialFile):
             yield self._encoder.restart(begin.at, 0)
             yield from kept
 
-    def _encode(self, row: Row) -> bytes:
-        if shape := row.shape:
-            curves = _curves_of(shape)
+    def _records_of(self, block: Block, pace: Pace[Row]) -> Iterator[bytes]:
+        if block.shape:
+            curves = _curves_of(block.shape)
             self._counts_timesteps = curves.step == keys.TIMESTEPS_TOTAL
-            return self._encoder.scalars(row.at, int(row.result.get(curves.step, 0)), curves.names, curves.pick(row.values))
-        self._counts_timesteps = _counts_timesteps(row.result)
-        values = dict(_scalars(row.flat, self._counts_timesteps))
-        return self._encoder.scalars(row.at, _step(row.result), tuple(values), tuple(values.values()))
+            steps = (int(row.result.get(curves.step, 0)) for row in block.rows)
+            times = (row.at for row in pace(block.rows))
+            yield from self._encoder.scalars(curves.names, zip(times, steps, map(curves.pick, block.values), strict=True))
+            return
+        for row in pace(block.rows):
+            self._counts_timesteps = _counts_timesteps(row.result)
+            values = dict(_scalars(row.flat, self._counts_timesteps))
+            yield from self._encoder.scalars(tuple(values), [(row.at, _step(row.result), tuple(values.values()))])
 
     def _discard(self, *, is_new: bool) -> None:
         for path in () if is_new else _event_files(self.directory):
