@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.core.trial import CheckpointRecord, Ending, Graft, Status
-from tuner.loggers import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, trial_file
+from tuner.loggers import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, tensorboard_logger, trial_file
 from tuner.loggers.event_file import EventEncoder, records, shown
 
 
@@ -55,6 +55,49 @@ def test_what_is_not_written_yet_stands_before_what_follows_it(logger, told, mak
     logger.log_trial_start(trial)
     logger.log_trial_result(4, trial, report(trial, 4))
     assert told(trial) == [1, 2, 3, 4]
+
+
+@pytest.fixture
+def begin(logger, make_trial, report, tmp_path):
+    """Return a function that begins an experiment with one trial, tells a logger of some results, and returns the trial."""
+
+    def begin(num_reports, logger=logger, experiment=tmp_path):
+        logger.setup(experiment_path=experiment)
+        trial = make_trial()
+        logger.log_trial_start(trial)
+        for iteration in range(1, num_reports + 1):
+            logger.log_trial_result(iteration, trial, report(trial, iteration))
+        return trial
+
+    return begin
+
+
+def test_what_a_driver_has_left_of_which_no_journal_knows_is_superseded(logger, told, begin):
+    told(begin(5))
+    assert told(begin(2, type(logger)(logger.writer))) == [1, 2]
+
+
+def test_in_the_directory_of_a_trial_that_had_none_nothing_is_looked_for(logger, told, begin, monkeypatch):
+    trial = begin(2)
+    Path(trial.local_path).mkdir()  # as its worker does
+    for module, name in [(trial_file, "remove"), (trial_file, "make_folder"), (tensorboard_logger, "_event_files")]:
+        monkeypatch.setattr(module, name, None)
+    assert told(trial) == [1, 2]
+    assert not logger.takes(trial.local_path)
+    assert logger.takes(f"{trial.local_path}1")
+
+
+@pytest.mark.parametrize("name", ["params.json", "result.json", "progress.csv"])
+def test_what_somebody_else_has_put_in_the_place_of_a_new_file_is_replaced(told, begin, name):
+    trial = begin(2)
+    Path(trial.local_path).mkdir()
+    Path(trial.local_path, name).write_text("nonsense")
+    assert told(trial) == [1, 2]
+
+
+def test_where_setup_cannot_look_each_directory_is_looked_at(told, begin, tmp_path):
+    assert told(begin(2, experiment=tmp_path / "nowhere")) == [1, 2]
+    assert told(begin(1, experiment=tmp_path / "nowhere")) == [1]
 
 
 def test_what_an_attempt_has_not_reported_again_stays(logger, told, make_trial, report):

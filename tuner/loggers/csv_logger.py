@@ -93,7 +93,7 @@ class _CsvFile(TrialFile):
         return num_rows == trial.num_rows and (num_rows == 0 or is_same_report(last, trial.last_result))
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
-        if segment.is_new:
+        if self.is_new:
             self._columns, self._num_earlier, self._last_iteration = {}, 0, -1
         if cut := self.cut(segment):
             self._cut_back(*cut)
@@ -109,12 +109,12 @@ class _CsvFile(TrialFile):
             for names in [block.shape.names] if block.shape else [row.flat for row in block.rows]:
                 if not columns.keys() >= set(names):
                     columns = columns | dict.fromkeys(names)
-        self._write(tuple(columns), blocks, pace)
+        self._write(tuple(columns), segment, pace)
         self._columns = columns
         self._last_iteration = segment.rows[-1].flat.get(keys.TRAINING_ITERATION)
 
-    def _write(self, columns: tuple[str, ...], blocks: Sequence[Block], pace: Pace[Any]) -> None:
-        lines, num_nones = _lines_of(blocks, columns, pace)
+    def _write(self, columns: tuple[str, ...], segment: Segment, pace: Pace[Any]) -> None:
+        lines, num_nones = _lines_of(segment.blocks(pace), columns, pace)
         if not self._columns:
             self.append(self._path, _encode([columns, *lines], num_nones))
             return

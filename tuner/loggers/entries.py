@@ -169,13 +169,11 @@ class Segment:
         begin: How the attempt began, None where it had begun before.
         rows: What was reported.
         end: How it ended, None where it goes on.
-        is_new: Whether the trial's directory has been made for it, so that nothing need be looked for there.
     """
 
     begin: Begin | None = None
     rows: list[Row] = field(default_factory=list)
     end: End | None = None
-    is_new: bool = False
     _blocks: list[Block] | None = None
 
     def blocks(self, pace: Callable[[Iterable[Row]], Iterable[Row]]) -> list[Block]:

@@ -77,7 +77,7 @@ class _JsonFile(TrialFile):
         if begin := segment.begin:
             self.replace(self.path_of(PARAMS), json_bytes(begin.config, is_pretty=True) + b"\n")
             self._tail = b',"config":%b}\n' % json_bytes(begin.config)
-        if segment.is_new:
+        if self.is_new:
             self._num_earlier, self._last_iteration = 0, -1
         if cut := self.cut(segment):
             self._cut_back(*cut)

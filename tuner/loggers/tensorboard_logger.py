@@ -65,6 +65,7 @@ class TBXLoggerCallback(TrialFileLogger):
 
     def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
         """Import tensorboardX and find out what the HParams table has to show."""
+        super().setup(**info)
         self._metric = info.get("metric")
         self._searched = frozenset(searched_names(info.get("space") or {}))
         # Here and not at the first write: the background thread must not hide torch from the thread that may run trials.
@@ -135,7 +136,7 @@ class _EventFile(TrialFile):
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if segment.begin and segment.begin.is_first:
-            self._discard(is_new=segment.is_new)
+            self._discard()
         elif self._path is None:
             self._path = self._adopt()
         path, parts = self._path, list[bytes]()
@@ -195,8 +196,8 @@ class _EventFile(TrialFile):
             values = dict(_scalars(row.flat, self._counts_timesteps))
             yield from self._encoder.scalars(tuple(values), [(row.at, _step(row.result), tuple(values.values()))])
 
-    def _discard(self, *, is_new: bool) -> None:
-        for path in () if is_new else _event_files(self.directory):
+    def _discard(self) -> None:
+        for path in () if self.is_new else _event_files(self.directory):
             remove(path)
         self._path = self._last_step = None
 

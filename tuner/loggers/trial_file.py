@@ -41,11 +41,13 @@ class TrialFile(Sink):
         directory: The trial's directory.
         owner: The logger.
         begun: The latest attempt, until its first row is written: only that supersedes what was reported before.
+        is_new: Whether the trial begins with the segment that is being written, and nothing of it can be on disk.
     """
 
     def __init__(self, directory: str, owner: TrialFileLogger) -> None:
         self.directory = directory
         self.begun: Begin | None = None
+        self.is_new = False
         self.owner = owner
         self._backlog: list[Entry] = []
 
@@ -57,8 +59,7 @@ class TrialFile(Sink):
         for number, segment in enumerate(segments):
             self.begun = segment.begin or self.begun
             try:
-                if segment.begin and segment.begin.is_first and not segment.is_new:
-                    segment.is_new = make_folder(self.directory)  # files that share the segment need not try again
+                self.is_new = segment.begin is not None and segment.begin.is_first and self.owner.takes(self.directory)
                 self.write_segment(segment, pace)
             except BaseException:
                 self._backlog = [entry for left in segments[number:] for entry in left.entries]
@@ -80,7 +81,7 @@ class TrialFile(Sink):
         None where it supersedes nothing. A trial that begins anew supersedes all of them at once, any other with its first row.
         """
         begin = self.begun
-        if begin is None or segment.is_new:
+        if begin is None or self.is_new:
             return None
         if begin.is_first:
             return 0, -1
@@ -108,8 +109,8 @@ class TrialFile(Sink):
         return f"{self.directory}{os.sep}{name}"
 
     def append(self, path: str, data: bytes) -> None:
-        """Append to one of the trial's files; see `append`."""
-        append(path, data)
+        """Append to one of the trial's files; see `append`. What stands in the place of a new one is none of ours, and replaced."""
+        (replace_file if self.is_new else append)(path, data)
         self.owner.num_bytes += len(data)
 
     def replace(self, path: str, data: bytes) -> None:
@@ -137,10 +138,27 @@ class TrialFileLogger(LoggerCallback):
         self._files: dict[Trial, TrialFile] = {}
         self.defect: Exception | None = None
         self.is_on = True
+        self._taken: set[str] | None = None
+
+    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+        """Look which trials have a directory already; nothing need be looked for in those of all others."""
+        try:
+            self._taken = set(os.listdir(info["experiment_path"]))  # noqa: PTH208  (names are enough)
+        except (KeyError, OSError):
+            self._taken = None
 
     @abstractmethod
     def open_file(self, directory: str) -> TrialFile:
         """Return the log file of the trial with this directory, without touching the disk."""
+
+    def takes(self, directory: str) -> bool:
+        """Return whether nothing of this logger's can be in a trial's directory, which is so once at most."""
+        if self._taken is None:
+            return make_folder(directory)
+        name = os.path.basename(directory)  # noqa: PTH119  (see `TrialFile.path_of`)
+        is_new = name not in self._taken
+        self._taken.add(name)
+        return is_new
 
     def fail(self, error: Exception) -> None:
         """Take note of a defect met in the background; the next hook raises it, so that this logger is switched off."""
@@ -308,7 +326,7 @@ def replace_file(path: str | Path, data: bytes) -> None:
         # Not synced to the disk: what is derived can be derived again.
         write_bytes(Path(path), data, sync=False)
     else:
-        _write_all(descriptor, data)
+        _write_all(descriptor, data, is_new=True)
 
 
 def remove(path: str) -> None:
@@ -325,10 +343,10 @@ def _opened(path: str | Path, flags: int) -> int:
         return os.open(path, flags, FILE_MODE)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes, *, is_new: bool = False) -> None:
     """Write all of it, or leave the file as long as it was, and close it."""
     try:
-        start = os.lseek(descriptor, 0, os.SEEK_END)
+        start = 0 if is_new else os.lseek(descriptor, 0, os.SEEK_END)
         rest = memoryview(data)
         try:
             while rest:
