@@ -142,13 +142,13 @@ class FullFor:
         self.num_left = num_failures
         self._genuine = genuine
 
-    def __call__(self, descriptor, data, **how):
+    def __call__(self, descriptor, data):
         if self.num_left > 0:
             self.num_left -= 1
             os.write(descriptor, data[: len(data) // 2])
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(data) // 2)
             raise FULL
-        self._genuine(descriptor, data, **how)
+        self._genuine(descriptor, data)
 
 
 @pytest.mark.parametrize("num_failures", [1, 2, 5])

@@ -109,12 +109,12 @@ class _CsvFile(TrialFile):
             for names in [block.shape.names] if block.shape else [row.flat for row in block.rows]:
                 if not columns.keys() >= set(names):
                     columns = columns | dict.fromkeys(names)
-        self._write(tuple(columns), segment, pace)
+        self._write(tuple(columns), blocks, pace)
         self._columns = columns
         self._last_iteration = segment.rows[-1].flat.get(keys.TRAINING_ITERATION)
 
-    def _write(self, columns: tuple[str, ...], segment: Segment, pace: Pace[Any]) -> None:
-        lines, num_nones = _lines_of(segment.blocks(pace), columns, pace)
+    def _write(self, columns: tuple[str, ...], blocks: Iterable[Block], pace: Pace[Any]) -> None:
+        lines, num_nones = _lines_of(blocks, columns, pace)
         if not self._columns:
             self.append(self._path, _encode([columns, *lines], num_nones))
             return

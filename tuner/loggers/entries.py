@@ -174,7 +174,7 @@ class Segment:
     begin: Begin | None = None
     rows: list[Row] = field(default_factory=list)
     end: End | None = None
-    _blocks: list[Block] | None = None
+    _blocks: list[Block] | None = field(default=None, init=False, repr=False, compare=False)
 
     def blocks(self, pace: Callable[[Iterable[Row]], Iterable[Row]]) -> list[Block]:
         """Return `blocks_of` the rows, found once for all files.

@@ -152,9 +152,9 @@ class TrialFileLogger(LoggerCallback):
         """Return the log file of the trial with this directory, without touching the disk."""
 
     def takes(self, directory: str) -> bool:
-        """Return whether nothing of this logger's can be in a trial's directory, which is so once at most."""
+        """Return whether nothing of this logger's can be in a trial's directory, which is so once at most; never without `setup`."""
         if self._taken is None:
-            return make_folder(directory)
+            return False
         name = os.path.basename(directory)  # noqa: PTH119  (see `TrialFile.path_of`)
         is_new = name not in self._taken
         self._taken.add(name)
@@ -326,7 +326,7 @@ def replace_file(path: str | Path, data: bytes) -> None:
         # Not synced to the disk: what is derived can be derived again.
         write_bytes(Path(path), data, sync=False)
     else:
-        _write_all(descriptor, data, is_new=True)
+        _write_all(descriptor, data)
 
 
 def remove(path: str) -> None:
@@ -343,10 +343,10 @@ def _opened(path: str | Path, flags: int) -> int:
         return os.open(path, flags, FILE_MODE)
 
 
-def _write_all(descriptor: int, data: bytes, *, is_new: bool = False) -> None:
+def _write_all(descriptor: int, data: bytes) -> None:
     """Write all of it, or leave the file as long as it was, and close it."""
     try:
-        start = 0 if is_new else os.lseek(descriptor, 0, os.SEEK_END)
+        start = os.lseek(descriptor, 0, os.SEEK_END)
         rest = memoryview(data)
         try:
             while rest:

@@ -15,28 +15,20 @@ from .disk import DIRECTORY_MODE
 _WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def make_folder(path: str | Path) -> bool:
+def make_folder(path: str | Path) -> None:
     """Make a folder and those above it unless they exist; none of the new ones is writable for others, not even under an empty umask.
-
-    Returns:
-        Whether it was not there.
 
     Raises:
         OSError: If it cannot be made, or something else is in its place.
     """
     try:
         os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102  (a folder for each trial, and above it everything is there)
-    except FileNotFoundError:
+    except OSError:
         for above in reversed(Path(path).parents):
             if not above.exists():
                 with suppress(FileExistsError):
                     above.mkdir(DIRECTORY_MODE)
         Path(path).mkdir(DIRECTORY_MODE, exist_ok=True)
-    except OSError:  # which one it is where a folder exists, differs between systems
-        if not Path(path).is_dir():
-            raise
-        return False
-    return True
 
 
 def make_own_folder(path: Path) -> None:

@@ -23,7 +23,6 @@ from zlib import crc32
 from tuner.errors import StorageError
 
 from .disk import LOCAL_DISK, Disk
-from .fast_json import dumps
 from .recovery import read, recover
 from .rows import ResultIndex, rows
 from .segments import LINE, START, Segment, Tail, header_line, journal_directory
@@ -167,12 +166,7 @@ class Journal:
         lines, sequence, crc = [], self._sequence, self._crc
         for given in bodies:
             sequence += 1
-            if isinstance(given, bytes):
-                data = given
-            elif (plain := dumps(given)) is None or b'{"$' in plain:
-                data = to_bytes(given, opaque)
-            else:
-                data = plain
+            data = given if isinstance(given, bytes) else to_bytes(given, opaque)
             body = b'{"q":%d,"e":%d,%b' % (sequence, self.epoch, data[1:])
             crc = crc32(body)
             lines.append(LINE % (crc, body))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any, Final, assert_never
 
 import orjson
@@ -85,15 +86,17 @@ def result_text(event: ResultReported, stamp: float, routine_end_s: float | None
         routine_end_s: See `ROUTINE_END`; None where no such turn ended.
 
     Returns:
-        One line of ASCII; None for a result with a checkpoint, or whose text is not known.
+        One line of ASCII; None for a result with a checkpoint, for one whose text is not known, and for what needs a tag.
     """
-    if not event.text or event.checkpoint:
+    if not event.text or event.checkpoint or not isfinite(stamp) or not isfinite(routine_end_s or 0.0):
         return None
     try:
         trial_id = orjson.dumps(event.trial_id)
     except TypeError:  # half a character
         return None
-    text = _RESULT_TEXT % (stamp, trial_id, event.attempt, event.text, b"" if routine_end_s is None else _ROUTINE_END_TEXT % routine_end_s)
+    # Plain floats, since a NumPy scalar's repr is no number.
+    end = b"" if routine_end_s is None else _ROUTINE_END_TEXT % float(routine_end_s)
+    text = _RESULT_TEXT % (float(stamp), trial_id, event.attempt, event.text, end)
     return text if text.isascii() else None
 
 
@@ -124,8 +127,7 @@ def is_event(body: Mapping[str, Any]) -> bool:
 def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case for each event)
     match event:
         case ResultReported(trial_id, attempt, metrics, checkpoint):
-            made = checkpoint_fields(checkpoint) if checkpoint else None
-            return {"k": RESULT, "id": trial_id, "a": attempt, "m": metrics, "c": made}
+            return {"k": RESULT, "id": trial_id, "a": attempt, "m": metrics, "c": checkpoint_fields(checkpoint) if checkpoint else None}
         case TurnEnded(is_routine):
             return {"k": "turn", "is_routine": True} if is_routine else {"k": "turn"}
         case TrialSuggested():
