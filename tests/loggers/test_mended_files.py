@@ -77,6 +77,29 @@ def test_what_a_driver_has_left_of_which_no_journal_knows_is_superseded(logger, 
     assert told(begin(2, type(logger)(logger.writer))) == [1, 2]
 
 
+def test_of_a_trial_that_never_started_nothing_is_left_that_a_forgotten_driver_has_written(logger, told, begin, make_trial, tmp_path):
+    """A power cut has taken its journal."""
+    told(begin(5))
+    again = type(logger)(logger.writer)
+    again.setup(experiment_path=tmp_path)
+    trial = make_trial()
+    trial.attempt, trial.status, trial.ending = 0, Status.TERMINATED, Ending.STOPPED_EARLY
+    again.log_trial_end(trial)
+    logger.writer.flush()
+    assert not Path(trial.local_path, "result.json").exists()
+    assert not Path(trial.local_path, "progress.csv").exists()
+    assert all(list(shown(records(path.read_bytes()))) == [] for path in Path(trial.local_path).glob("events.*"))
+
+
+def test_of_a_trial_that_never_started_nothing_is_written(logger, make_trial, tmp_path):
+    logger.setup(experiment_path=tmp_path)
+    trial = make_trial()
+    trial.attempt, trial.status, trial.ending = 0, Status.TERMINATED, Ending.STOPPED_EARLY
+    logger.log_trial_end(trial)
+    logger.writer.flush()
+    assert not Path(trial.local_path).exists()
+
+
 def test_in_the_directory_of_a_trial_that_had_none_nothing_is_looked_for(logger, told, begin, monkeypatch):
     trial = begin(2)
     Path(trial.local_path).mkdir()  # as its worker does

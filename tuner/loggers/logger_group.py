@@ -11,7 +11,7 @@ from tuner.core.trial import Trial
 
 from .batching import Addressee, BatchWriter, Sink
 from .callback import Callback
-from .entries import End, Entry, Row, begin_of, is_over
+from .entries import Entry, Row, begin_of, is_over
 from .trial_file import TrialFileLogger
 
 GROUPED: Final[Mapping[str, str]] = {
@@ -72,7 +72,8 @@ class LoggerGroup:
 
     def _end(self, trial: Trial, hook: str, *, has_failed: bool = False) -> None:
         if is_over(trial):
-            self._add(trial, End(has_failed, time.time()), hook)
+            for entry in self.members[0].last_entries(trial, has_failed=has_failed) if self.members else ():
+                self._add(trial, entry, hook)
         if trial.is_finished:
             self._files.pop(trial, None)
             for member in self.members:

@@ -176,9 +176,17 @@ class TrialFileLogger(LoggerCallback):
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """Close the trial's file if the trial is over for good; an interrupted one may be continued later."""
         if is_over(trial):
-            self._add(trial, End(failed, time.time()))
+            for entry in self.last_entries(trial, has_failed=failed):
+                self._add(trial, entry)
         if trial.is_finished:
             self.forget(trial)
+
+    def last_entries(self, trial: Trial, *, has_failed: bool) -> Sequence[Entry]:
+        """Return what its file is told of a trial that is over."""
+        end = End(has_failed, time.time())
+        if trial.attempt or self.takes(trial.local_path):
+            return (end,)
+        return (begin_of(trial), end)  # it never started, so what is there is of a driver whose journal a power cut has taken
 
     def rewrite(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> None:
         """Write the trial's file anew, e.g. where a killed driver has left out its last results.
