@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeGuard
 
-from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, WorkerCommand
+from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, ResultRecorded, StartWorker, WorkerCommand
 from tuner.core.counsel import Advice
 from tuner.core.events import TIME_LIMIT, CheckpointLost, CheckpointRequested, Event, StopRequested, TurnEnded, WorkerExited
 from tuner.core.events import Outcome as WorkerOutcome
@@ -71,8 +71,8 @@ class Driver:
         delete_checkpoint: Deletes a trial's superseded checkpoint.
         find_damage: Returns what is wrong with a trial's checkpoint, empty for nothing; asked before a worker starts from one. None
             trusts them all.
-        at_rest: Called in each turn with the experiment's running time, when all that has happened is written down and told, and nothing
-            yet done about it: the moment for a snapshot. None for nobody.
+        at_rest: Called in each turn with the experiment's running time, when all that has happened is told, and nothing yet done about it:
+            the moment for a snapshot. None for nobody.
         elapsed_s: Running time of earlier sessions.
         tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
             to wait for events and deadlines only.
@@ -111,6 +111,8 @@ class Driver:
         self._began_s = self._clock()
         self._helm = helm
         self._leave_at_s = leave_at_s
+        self._is_written = True
+        """Whether nothing has been taken in that has to be written down before it is told or acted on."""
         self._commands: list[Command] = []
         self._notices: list[Notice] = []
         self._answers: list[Event] = []
@@ -147,36 +149,51 @@ class Driver:
         self._observers.begin_turn()
         for event in events:
             self._fold(event)
-        if self._helm:
-            for event in self._helm.events():
-                self._fold(event)
-        self._write()
+        wishes = self._fold_wishes()
+        if any(isinstance(notice, ResultRecorded) for notice in self._notices):
+            # Who hears of a result may want a checkpoint, for which the end of the turn asks.
+            self._write()
+            self._tell()
+        self._end_turn()
+        if not events or wishes or (self._has_effects() and not self._is_written):
+            self._write()
         if self._helm:
             self._helm.confirm()
-        self._tell()
-        self._end_turn()
         self._tell()
         if self._at_rest:
             self._without_hurry(self._at_rest, self.elapsed_s)
         self._act()
         self._observers.end_turn()
 
+    def _fold_wishes(self) -> int:
+        """Fold what the user wishes, each before the next is looked at; return how many events that were."""
+        num = 0
+        for event in self._helm.events() if self._helm else ():
+            self._fold(event)
+            num += 1
+        return num
+
     def _fold(self, event: Event) -> None:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(event, at_s)
         self._log.append(event, at_s, outcome.advice)
+        self._is_written = False
         self._take(outcome)
 
     def _end_turn(self) -> None:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(_TURN_ENDED, at_s)
         self._log.append(_TURN_ENDED_IN_ROUTINE if outcome.is_routine else _TURN_ENDED, at_s, outcome.advice)
-        if not outcome.is_routine:
-            self._write()
+        self._is_written &= outcome.is_routine
         self._take(outcome)
+
+    def _has_effects(self) -> bool:
+        """Whether anything of this turn is going to be seen from outside; where nothing is, its records are written with the next one's."""
+        return bool(self._notices) or any(not isinstance(command, AskSearcher) for command in self._commands)
 
     def _write(self) -> None:
         self._without_hurry(self._log.flush)
+        self._is_written = True
 
     def _without_hurry(self, save: Callable[..., None], *arguments: float) -> None:
         """Save something. While the storage makes us wait for that, nobody is answered, and so nobody's time runs."""

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import final
 
 from tuner.core.counsel import Advice
-from tuner.core.events import Event, ResultReported, StopRequested, TurnEnded
+from tuner.core.events import Event, StopRequested, TurnEnded
 from tuner.storage import records
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
@@ -60,9 +60,7 @@ class JournalLog:
             return
         started_s = perf_counter()
         routine_end_s, self._routine_end_s = self._routine_end_s, None
-        text = None
-        if event.__class__ is ResultReported and not advice:
-            text = records.result_text(event, at_s, routine_end_s)
+        text = None if advice else records.text_of(event, at_s, routine_end_s)
         self.journal.append(text or self._body_of(event, at_s, advice, routine_end_s), since_s=started_s)
 
     def _body_of(self, event: Event, at_s: float, advice: Sequence[Advice], routine_end_s: float | None) -> records.Body:

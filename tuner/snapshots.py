@@ -142,7 +142,7 @@ class Snapshots:
         accountant.add_source(self._costs)
 
     def at_rest(self, elapsed_s: float) -> None:
-        """Take a snapshot if one is due; called when all that was folded has been written and told, and nothing yet been done about it."""
+        """Take a snapshot if one is due; called when all that was folded has been told, and nothing yet been done about it."""
         num_records = self._journal.last_sequence - self._last_sequence
         if self._is_off or num_records < self._min_records or self._is_writing():
             return

@@ -234,6 +234,23 @@ def test_a_turn_in_which_a_paused_trial_joins_the_queue_is_no_routine():
     assert not outcome.is_routine
 
 
+def test_a_turn_that_only_asks_the_searcher_is_routine():
+    """Nobody outside has seen anything of it, and the searcher's answer will tell of it."""
+    talk = Conversation(max_trials=3)
+    talk.begin(2)
+    talk.experiment.handle(WorkerExited("t00000", 1, Outcome.COMPLETED), 0.0)
+    outcome = talk.experiment.handle(TurnEnded(), 0.0)
+    assert outcome.commands == [AskSearcher("t00002")]
+    assert outcome.is_routine
+
+
+def test_a_turn_that_starts_a_trial_is_none():
+    talk = Conversation(max_trials=1)
+    talk.experiment.handle(TurnEnded(), 0.0)
+    talk.experiment.handle(suggest("t00000"), 0.0)
+    assert not talk.experiment.handle(TurnEnded(), 0.0).is_routine
+
+
 def test_paused_trials_are_not_gone_through_while_there_is_no_room_for_one(monkeypatch):
     """There may be ten thousands of them, and a report must not cost the more for that."""
     script = ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=[(), ()])

@@ -33,8 +33,9 @@ def watched(*records, is_uniform=True):
 BEGIN = [turn(0.5), suggested(0.6), started(0.75)]
 
 
-def test_a_start_takes_from_the_turn_that_asked_for_the_trial_until_its_code_runs():
-    timing = watched(*BEGIN)
+@pytest.mark.parametrize("begin", [BEGIN, [{**suggested(0.6), "turn": 0.5}, started(0.75)]])
+def test_a_start_takes_from_the_turn_that_asked_for_the_trial_until_its_code_runs(begin):
+    timing = watched(*begin)
     assert (timing.begin_s, timing.pace_of("a").start_s, timing.start_s) == (0.5, 0.25, 0.25)
 
 

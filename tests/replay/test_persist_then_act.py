@@ -8,7 +8,15 @@ from schedulers.decisions import Pause, Reason, Resume, Save
 from searchers import BasicVariantGenerator
 from tests.core.conversation import ScriptedScheduler
 from tuner.core.commands import AnswerReport, DeleteCheckpoint, KillWorker, StartWorker
-from tuner.core.events import TIME_LIMIT, CheckpointLost, StopRequested, TurnEnded, WorkerExited
+from tuner.core.events import (
+    TIME_LIMIT,
+    CheckpointLost,
+    ResultReported,
+    StopRequested,
+    TurnEnded,
+    WorkerExited,
+    WorkerStarted,
+)
 from tuner.core.experiment import Experiment
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
@@ -82,7 +90,7 @@ def driver_of(
 @pytest.fixture
 def record():
     """Run an experiment that starts, saves, pauses, deletes and stops."""
-    script = {("t00000", time): [Save("t00000", WHY)] for time in (1, 2, 4)} | {("t00000", 3): [Pause("t00000", WHY)]}
+    script = {("t00000", time): [Save("t00000", WHY)] for time in (1, 2)} | {("t00000", 4): [Pause("t00000", WHY)]}
     record = Record()
     driver_of(record, ScriptedScheduler(script)).run()
     return record
@@ -100,8 +108,22 @@ def test_everything_that_was_taken_in_is_written_before_anything_is_done_about_i
 
 def test_observers_hear_of_nothing_that_is_not_written(record):
     places = [place for place, (kind, _) in enumerate(record.done) if kind == "tell"]
-    assert len(places) == 3
+    assert len(places) == 4
     assert all(record.unwritten_before(place) == [] for place in places)
+
+
+def test_a_turn_of_which_nobody_sees_anything_is_written_with_the_next_one(record):
+    [started] = [place for place, (_, event) in enumerate(record.done) if isinstance(event, WorkerStarted)]
+    kinds = [kind for kind, _ in record.done[started:]]
+    assert kinds[:4] == ["take", "take", "take", "write"]  # that it started and the turn ended, then its first result
+
+
+def test_what_nobody_sees_is_written_all_the_same_when_nothing_else_comes():
+    record = Record(duration_s=5.0)
+    driver_of(record, tick_s=2.0).run()
+    [started] = [place for place, (_, event) in enumerate(record.done) if isinstance(event, WorkerStarted)]
+    [first, *_] = [place for place, (_, event) in enumerate(record.done) if isinstance(event, ResultReported)]
+    assert ("write", None) in record.done[started:first]
 
 
 def test_in_the_end_everything_is_written(record):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.properties.scenarios import scenario
-from tuner.core.commands import AnswerReport
+from tuner.core.commands import AnswerReport, AskSearcher
 from tuner.core.events import SearchEnded, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.core.memory import trial_fields, trial_from
@@ -44,7 +44,7 @@ class Lines:
         self.lines = []
 
     def append(self, body, since_s=None):
-        self.lines.append(strict_json.dumps(body))
+        self.lines.append(body.decode() if isinstance(body, bytes) else strict_json.dumps(body))
 
     def flush(self):
         pass
@@ -103,7 +103,7 @@ def test_routine_turns_need_no_record_of_their_own(original):
         body = strict_json.loads(line)
         if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
             outcome = second.handle(TurnEnded(), routine_end_s)
-            assert all(isinstance(command, AnswerReport) for command in outcome.commands)
+            assert all(isinstance(command, (AnswerReport, AskSearcher)) for command in outcome.commands)
             assert not outcome.notices
         event, at_s, advice = records.decode(body)
         assert repr(tuple(second.handle(event, at_s).advice)) == repr(advice)

@@ -28,8 +28,9 @@ def _of(file: str, *defects: tuple[str, str, str]) -> list[Mutant]:
 
 DRIVER = _of(
     "tuner/driver.py",
-    ("            self._fold(event)\n        self._write()\n", "            self._fold(event)\n", "I15"),
-    ("        if not outcome.is_routine:\n            self._write()\n", "", "I15"),
+    ("            self._write()\n            self._tell()\n", "            self._tell()\n", "I6"),
+    ("(self._has_effects() and not self._is_written)", "False", "I15"),
+    ("self._is_written &= outcome.is_routine", "pass", "I15"),
     ("return bool(why)", "return False", "I5"),
     ("self._earlier_s = elapsed_s", "self._earlier_s = 0.0", "I14 I20"),
     ("[*requests, *answers, *events]", "[*requests, *events]", "I9"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schedulers.decisions import Decision, Number, Reason, Stop
 from tuner.core.counsel import Advice, StopAll
-from tuner.core.events import Event, Outcome, ResultReported, ResumeType, TurnEnded
+from tuner.core.events import Event, Outcome, ResultReported, ResumeType, TurnEnded, WorkerExited, WorkerStarted
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
@@ -74,22 +74,31 @@ def test_every_event_and_all_advice_comes_back_from_its_text(event, stamp, advic
     assert records.decode(body) == (event, stamp, advice)
 
 
-@given(instances(ResultReported), st.floats(), st.none() | st.floats())
+FREQUENT = st.one_of([instances(event) for event in (ResultReported, WorkerStarted, WorkerExited, TurnEnded)])
+
+
+@given(FREQUENT, st.floats(), st.none() | st.floats())
 @example(ResultReported("", 0, {"\x80": None}), 5.960464477539063e-08, None)
 @example(ResultReported("t", 0, {"a": 1e-7}), 1e22, 1e-7)
 @example(ResultReported("t", 0, {"a": 1}), np.float64(0.5), np.float64(0.25))
 @example(ResultReported("t", 0, {"a": 1}), 0.5, math.inf)
 @example(ResultReported('"\n', 3, {}), 0.0, 0.0)
 @example(ResultReported("ü", 0, {}), 0.0, None)
-@example(ResultReported("\ud800", 0, {}), 0.0, None)
-def test_the_text_of_a_result_says_the_same_as_its_record(event, stamp, routine_end_s):
-    spelled = dataclasses.replace(event, text=strict_json.to_bytes(event.metrics))
-    text = records.result_text(spelled, stamp, routine_end_s)
+@example(WorkerStarted("\ud800", 1, 2), 0.0, None)
+@example(WorkerExited("t00000", 1, Outcome.COMPLETED), 0.0, 0.5)
+@example(WorkerExited("t00000", 1, Outcome.FAILED, Failure("kind", "message")), 0.0, 0.5)
+@example(TurnEnded(), 0.0, 0.5)
+def test_the_text_of_a_frequent_event_says_the_same_as_its_record(event, stamp, routine_end_s):
+    if isinstance(event, ResultReported):
+        event = dataclasses.replace(event, text=strict_json.to_bytes(event.metrics))
+    text = records.text_of(event, stamp, routine_end_s)
     body = records.encode(event, stamp)
     if routine_end_s is not None:
         body[records.ROUTINE_END] = routine_end_s
     if text is None:
-        assert event.checkpoint or not event.trial_id.isascii() or not all(map(math.isfinite, (stamp, routine_end_s or 0.0)))
+        says_more = getattr(event, "checkpoint", None) or getattr(event, "failure", None) or getattr(event, "is_routine", False)
+        is_strange = not getattr(event, "trial_id", "").isascii() or not all(map(math.isfinite, (stamp, routine_end_s or 0.0)))
+        assert says_more or is_strange
     else:
         assert text.isascii()
         assert b"\n" not in text
@@ -98,11 +107,16 @@ def test_the_text_of_a_result_says_the_same_as_its_record(event, stamp, routine_
 
 def test_metrics_are_not_spelled_anew():
     event = ResultReported("t", 1, {"loss": 0.5}, text=b'{ "loss": 5e-1 }')
-    assert b'"m":{ "loss": 5e-1 }' in records.result_text(event, 0.0)
+    assert b'"m":{ "loss": 5e-1 }' in records.text_of(event, 0.0)
 
 
 def test_a_result_whose_text_is_not_known_has_none():
-    assert records.result_text(ResultReported("t", 1, {"loss": 0.5}), 0.0) is None
+    assert records.text_of(ResultReported("t", 1, {"loss": 0.5}), 0.0) is None
+
+
+@given(EVENTS.filter(lambda event: not isinstance(event, (ResultReported, WorkerStarted, WorkerExited, TurnEnded))))
+def test_rare_events_have_no_text(event):
+    assert records.text_of(event, 0.0) is None
 
 
 @given(st.lists(EVENTS, min_size=2, max_size=2, unique_by=type))

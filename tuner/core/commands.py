@@ -223,7 +223,7 @@ class Outcome(NamedTuple):
         notices: What observers have to hear, in order.
         advice: What was decided and why, to be written down with the event.
         remarks: What the scheduler wants the user to know.
-        is_routine: Whether the event was the end of a turn from which nothing followed but that trials go on.
+        is_routine: Whether the event was the end of a turn from which nothing followed but that trials go on and the searcher is asked.
     """
 
     commands: Sequence[Command] = ()

@@ -250,7 +250,7 @@ class TurnEnded:
     """The driver has told everything that had happened: now look at the clock and say what to do.
 
     Attributes:
-        is_routine: Noted by the driver when it writes the event down: nothing followed but that trials go on.
+        is_routine: Noted by the driver when it writes the event down: nothing followed but that trials go on and the searcher is asked.
     """
 
     is_routine: bool = False

@@ -187,7 +187,7 @@ class Experiment(SteeredLives):
 
     def _settle(self) -> None:
         """Answer whoever waits, and find work for what is free; mostly the former, which is why it is told apart."""
-        was_stopping, is_anybody_stirring = self._stopping, bool(self._stirring)
+        was_stopping, was_unsettled, is_anybody_stirring = self._stopping, self._is_unsettled, bool(self._stirring)
         self._look_at_the_clock()
         goes_on = [self._answer(report) for report in list(self._waiting.values())]
         self._waiting.clear()
@@ -202,9 +202,16 @@ class Experiment(SteeredLives):
             self._ask()
             self._conclude()
         self._out.remarks = self.counsel.take_remarks()
-        is_all = len(goes_on) == len(self._out.commands) and not (self._out.notices or self.counsel.given or self._out.remarks)
-        is_calm = is_all and all(goes_on) and self._stopping is was_stopping and not is_anybody_stirring
-        self._is_routine = is_calm and not self.is_finished
+        self._is_routine = self._is_calm(goes_on, is_awaited=was_unsettled) and self._stopping is was_stopping and not is_anybody_stirring
+
+    def _is_calm(self, goes_on: Sequence[bool], *, is_awaited: bool) -> bool:
+        """Return whether nothing followed from the turn but that trials go on, and that the searcher is asked, which nobody else sees.
+
+        The latter only where events have come before: else the next record may have to tell of an earlier turn already.
+        """
+        usual = (cmd.AnswerReport, cmd.AskSearcher) if is_awaited else cmd.AnswerReport
+        is_usual = all(goes_on) and all(isinstance(command, usual) for command in self._out.commands)
+        return is_usual and not (self._out.notices or self.counsel.given or self._out.remarks or self.is_finished)
 
     def _look_at_the_clock(self) -> None:
         if not self._stopping and (said := self.counsel.reason_to_end(self._now_s)):

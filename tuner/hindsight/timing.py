@@ -11,7 +11,7 @@ from typing import Any, final
 
 from tuner.core.events import Outcome
 from tuner.core.result import TIME_THIS_ITER_S, TRAINING_ITERATION
-from tuner.storage.records import RESULT
+from tuner.storage.records import RESULT, ROUTINE_END
 from tuner.storage.recovery import read
 
 
@@ -97,7 +97,8 @@ class _Watch:
 
     def see(self, record: Mapping[str, Any]) -> None:
         at_s = float(record["t"])
-        self._first_s = at_s if self._first_s is None else self._first_s
+        self._turn_s = record.get(ROUTINE_END, self._turn_s)
+        self._first_s = record.get(ROUTINE_END, at_s) if self._first_s is None else self._first_s
         match record["k"]:
             case "turn":
                 self._turn_s = at_s

@@ -156,7 +156,7 @@ class Journal:
         """Add records to those that the next `flush` writes.
 
         Args:
-            *bodies: Records as `records.encode` makes them, or as JSON text like that of `records.result_text`; sequence and epoch are put
+            *bodies: Records as `records.encode` makes them, or as JSON text like that of `records.text_of`; sequence and epoch are put
                 in front. What JSON cannot hold is written as its ``repr``.
             since_s: The time (`time.perf_counter`) since which somebody has worked on them, which is charged as well; None for now.
         """

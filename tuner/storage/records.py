@@ -56,7 +56,6 @@ RESULT: Final = "result"
 ROUTINE_END: Final = "turn"
 """Field of a record before which a turn ended from which nothing followed but that trials go on: when it ended, in seconds."""
 
-_RESULT_TEXT: Final = b'{"t":%a,"k":"result","id":%b,"a":%d,"m":%b,"c":null%b}'
 _ROUTINE_END_TEXT: Final = b',"turn":%a'
 
 
@@ -75,10 +74,11 @@ def encode(event: Event, stamp: float, advice: Sequence[Advice] = (), translate:
     return body
 
 
-def result_text(event: ResultReported, stamp: float, routine_end_s: float | None = None) -> bytes | None:
-    """Return the record of a result on which nothing was decided as JSON text, its metrics as the worker has spelled them.
+def text_of(event: Event, stamp: float, routine_end_s: float | None = None) -> bytes | None:
+    """Return the record of an event on which nothing was decided as JSON text, where it is one of the frequent ones.
 
-    Most records are such ones. It says the same as what `encode` returns, and is made in a fraction of the time.
+    It says the same as what `encode` returns, and is made in a fraction of the time; the metrics of a result stay as the worker has
+    spelled them.
 
     Args:
         event: What happened.
@@ -86,18 +86,44 @@ def result_text(event: ResultReported, stamp: float, routine_end_s: float | None
         routine_end_s: See `ROUTINE_END`; None where no such turn ended.
 
     Returns:
-        One line of ASCII; None for a result with a checkpoint, for one whose text is not known, and for what needs a tag.
+        One line of ASCII; None for rare events, for a result with a checkpoint or of unknown text, for a failure, and for what needs a tag.
     """
-    if not event.text or event.checkpoint or not isfinite(stamp) or not isfinite(routine_end_s or 0.0):
+    form, values_of = _TEXTS.get(event.__class__, _NO_TEXT)
+    if not isfinite(stamp) or not isfinite(routine_end_s or 0.0):
         return None
     try:
-        trial_id = orjson.dumps(event.trial_id)
+        values = values_of(event)
     except TypeError:  # half a character
+        return None
+    if values is None:
         return None
     # Plain floats, since a NumPy scalar's repr is no number.
     end = b"" if routine_end_s is None else _ROUTINE_END_TEXT % float(routine_end_s)
-    text = _RESULT_TEXT % (float(stamp), trial_id, event.attempt, event.text, end)
+    text = form % (float(stamp), *values, end)
     return text if text.isascii() else None
+
+
+def _result_values(event: ResultReported) -> tuple[Any, ...] | None:
+    return (_quoted(event.trial_id), event.attempt, event.text) if event.text and not event.checkpoint else None
+
+
+def _exited_values(event: WorkerExited) -> tuple[Any, ...] | None:
+    return None if event.failure else (_quoted(event.trial_id), event.attempt, event.outcome.value.encode())
+
+
+def _quoted(trial_id: str) -> bytes:
+    # As all are that we give; for a few letters orjson takes longer.
+    return b'"%b"' % trial_id.encode() if trial_id.isascii() and trial_id.isalnum() else orjson.dumps(trial_id)
+
+
+_NO_TEXT: Final[tuple[bytes, Callable[[Any], tuple[Any, ...] | None]]] = (b"", lambda _: None)
+_TEXTS: Final[Mapping[type[Event], tuple[bytes, Callable[[Any], tuple[Any, ...] | None]]]] = {
+    ResultReported: (b'{"t":%a,"k":"result","id":%b,"a":%d,"m":%b,"c":null%b}', _result_values),
+    WorkerStarted: (b'{"t":%a,"k":"started","id":%b,"a":%d,"pid":%d%b}', lambda event: (_quoted(event.trial_id), event.attempt, event.pid)),
+    WorkerExited: (b'{"t":%a,"k":"exited","id":%b,"a":%d,"outcome":"%b","failure":null%b}', _exited_values),
+    TurnEnded: (b'{"t":%a,"k":"turn"%b}', lambda event: None if event.is_routine else ()),
+}
+"""The text of a record, and what of the event stands in it between stamp and end; None where the text would have to say more."""
 
 
 def with_configs(event: Event, advice: Sequence[Advice], translate: Translate) -> tuple[Event, Sequence[Advice]]:
