@@ -83,7 +83,7 @@ class BatchWriter:
     Attributes:
         thread_cpu_s: CPU seconds of the thread.
         has_failed: Whether one of those who share this writer has ever met a defect; so they need not all be asked each time.
-        latest: What those who share this writer made of something, beside that thing, so that they make it once.
+        made: What the parts of an addressee have made of their entries, so that they make it once: by the id of the list, with the list.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class BatchWriter:
         max_batch: int = _BATCH,
         has_thread: bool = True,
     ) -> None:
-        self.latest: tuple[Any, Any] = (None, None)
+        self.made: dict[int, tuple[list[Any], Any]] = {}
         self.thread_cpu_s = 0.0
         self.has_failed = False
         self._period_s = period_s
@@ -134,9 +134,13 @@ class BatchWriter:
             pace: How sinks walk through them.
         """
         with self._turn:
-            for addressee, entries in self._take().items():
-                for sink in addressee.parts():
-                    self._write_to(sink, entries, pace)
+            shares = [(addressee.parts(), entries) for addressee, entries in self._take().items()]
+            # All files of one kind before those of the next, so that what writes them stays in the processor's caches.
+            for number in range(max((len(parts) for parts, _ in shares), default=0)):
+                for parts, entries in shares:
+                    if number < len(parts):
+                        self._write_to(parts[number], entries, pace)
+            self.made.clear()
             if not self._behind:
                 self._is_warned = False
         return bool(self._waiting)

@@ -53,9 +53,11 @@ class TrialFile(Sink):
 
     def write(self, entries: list[Entry], pace: Pace[Any]) -> None:
         """Write the entries, segment by segment, and keep what a failure leaves over."""
-        if self.owner.defect is not None:
-            return  # it is being switched off
-        segments = segments_of(self._behind_backlog(entries)) if self._backlog else self.owner.segments_of(entries)
+        if self.owner.defect is None:  # else it is being switched off
+            self.write_all(segments_of(self._behind_backlog(entries)) if self._backlog else self.owner.segments_of(entries), pace)
+
+    def write_all(self, segments: Sequence[Segment], pace: Pace[Any]) -> None:
+        """Write the segments, and keep what a failure leaves over."""
         for number, segment in enumerate(segments):
             self.begun = segment.begin or self.begun
             try:
@@ -225,7 +227,7 @@ class TrialFileLogger(LoggerCallback):
         """
         file = self.open_file(trial.local_path)
         if not file.is_complete(trial):
-            file.write(list(self.story(trial, results_of(trial.trial_id))), pace)
+            file.write_all(segments_of(self.story(trial, results_of(trial.trial_id))), pace)
 
     def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
         """Yield all that its file is to tell of the trial.
@@ -275,11 +277,10 @@ class TrialFileLogger(LoggerCallback):
 
     def segments_of(self, entries: list[Entry]) -> list[Segment]:
         """Return `segments_of` these, which nobody changes; made once for all files that are told of them."""
-        source, segments = self.writer.latest
-        if source is not entries:
-            segments = segments_of(entries)
-            self.writer.latest = (entries, segments)
-        return cast("list[Segment]", segments)
+        known = self.writer.made.get(id(entries))
+        if known is None:
+            known = self.writer.made[id(entries)] = (entries, segments_of(entries))
+        return cast("list[Segment]", known[1])
 
     def _add(self, trial: Trial, entry: Entry) -> None:
         self._raise_defect()
