@@ -60,8 +60,11 @@ class JournalLog:
             return
         started_s = perf_counter()
         routine_end_s, self._routine_end_s = self._routine_end_s, None
-        text = None if advice else records.text_of(event, at_s, routine_end_s)
-        self.journal.append(text or self._body_of(event, at_s, advice, routine_end_s), since_s=started_s)
+        spelled = None if advice else records.spelled(event, at_s, routine_end_s)
+        if spelled:
+            self.journal.append_spelled(*spelled, started_s)
+        else:
+            self.journal.append(self._body_of(event, at_s, advice, routine_end_s), since_s=started_s)
 
     def _body_of(self, event: Event, at_s: float, advice: Sequence[Advice], routine_end_s: float | None) -> records.Body:
         body = records.encode(event, at_s, advice, self._translate)

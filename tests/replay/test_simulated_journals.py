@@ -44,7 +44,10 @@ class Lines:
         self.lines = []
 
     def append(self, body, since_s=None):
-        self.lines.append(body.decode() if isinstance(body, bytes) else strict_json.dumps(body))
+        self.lines.append(strict_json.dumps(body))
+
+    def append_spelled(self, form, values, since_s):
+        self.lines.append((form % (1, 1, *values)).decode())
 
     def flush(self):
         pass

@@ -196,7 +196,7 @@ CODEC = _of(
     ('"failure": failure_fields(failure) if failure else None', '"failure": None', "I7 defect"),
     ('fields.get("is_complete", False)', "False", "I7"),
     ('        body["d"] = ', '        body["e"] = ', "I14 defect"),
-    ("_ROUTINE_END_TEXT % float(routine_end_s)", 'b""', "I7"),
+    ("(forms[0], values) if routine_end_s is None else", "(forms[0], values) if True else", "I7"),
 ) + _of(
     "tuner/journaling.py",
     ("            body[records.ROUTINE_END] = routine_end_s\n", "            pass\n", "I7"),

@@ -101,7 +101,8 @@ class ResultReported:
         attempt: In which attempt; an older one's late report is dropped.
         metrics: The result, nested as reported, with the auto-filled keys but without ``config``.
         checkpoint: The checkpoint committed with this report, if any.
-        text: The metrics as JSON, as the worker spelled them, for whoever writes them down; empty where that is not known.
+        text: The metrics as JSON, as the worker spelled them, in one line of ASCII, for whoever writes them down; empty where that is not
+            known.
     """
 
     trial_id: str

@@ -25,7 +25,7 @@ from tuner.errors import StorageError
 from .disk import LOCAL_DISK, Disk
 from .recovery import read, recover
 from .rows import ResultIndex, rows
-from .segments import LINE, START, Segment, Tail, header_line, journal_directory
+from .segments import HEAD, LINE, START, Segment, Tail, header_line, journal_directory
 from .strict_json import opaque, to_bytes
 
 __all__ = ["START", "Journal", "JournalStatistics", "ResultIndex", "SyncPolicy", "Tail", "read", "recover", "rows"]
@@ -34,6 +34,7 @@ SYNC_WINDOW_S: Final = 0.05
 """How old a record may become, under ``"group"``, before it is synced."""
 SEGMENT_BYTES: Final = 32 << 20
 _MAX_SYNC_SHARE: Final = 0.05
+_BODY: Final = HEAD + b"%b"
 
 
 class SyncPolicy(enum.StrEnum):
@@ -152,27 +153,33 @@ class Journal:
         """Number of the last record that survives a power cut; under ``"process"`` that is not known, and `written_sequence` is told."""
         return self._synced[0]
 
-    def append(self, *bodies: Mapping[str, Any] | bytes, since_s: float | None = None) -> None:
+    def append(self, *bodies: Mapping[str, Any], since_s: float | None = None) -> None:
         """Add records to those that the next `flush` writes.
 
         Args:
-            *bodies: Records as `records.encode` makes them, or as JSON text like that of `records.text_of`; sequence and epoch are put
-                in front. What JSON cannot hold is written as its ``repr``.
+            *bodies: Records as `records.encode` makes them; sequence and epoch are put in front. What JSON cannot hold is written as its
+                ``repr``.
             since_s: The time (`time.perf_counter`) since which somebody has worked on them, which is charged as well; None for now.
         """
-        # Between two reports the processor's caches belong to the workers, and each function that is called costs more than what it does:
-        # so this and `flush` do themselves what they would rather have done.
         started_s = perf_counter() if since_s is None else since_s
-        lines, sequence, crc = [], self._sequence, self._crc
-        for given in bodies:
-            sequence += 1
-            data = given if isinstance(given, bytes) else to_bytes(given, opaque)
-            body = b'{"q":%d,"e":%d,%b' % (sequence, self.epoch, data[1:])
-            crc = crc32(body)
-            lines.append(LINE % (crc, body))
-        self._staged += lines
+        for text in [to_bytes(body, opaque) for body in bodies]:
+            self.append_spelled(_BODY, (text[1:],), started_s)
+            started_s = perf_counter()
+
+    def append_spelled(self, form: bytes, values: tuple[Any, ...], since_s: float) -> None:
+        """Add a record to those that the next `flush` writes.
+
+        Args:
+            form: What the record says, as `records.spelled` tells it, with places for sequence, epoch and the values.
+            values: What stands in the others, in their order.
+            since_s: See `append`.
+        """
+        sequence = self._sequence + 1
+        body = form % (sequence, self.epoch, *values)
+        crc = crc32(body)
+        self._staged.append(LINE % (crc, body))
         self._sequence, self._crc = sequence, crc
-        self.statistics.driver_s += perf_counter() - started_s
+        self.statistics.driver_s += perf_counter() - since_s
 
     def flush(self) -> None:
         """Write what was appended, with one system call; under ``"strict"``, return when it is on the platter.

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 from typing import Any, Final, assert_never
-
-import orjson
 
 from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from tuner.core.counsel import Advice, StopAll
@@ -45,6 +42,8 @@ from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.errors import StorageError
 
+from . import segments
+
 Body = dict[str, Any]
 """A record of the journal, decoded from JSON."""
 
@@ -56,7 +55,20 @@ RESULT: Final = "result"
 ROUTINE_END: Final = "turn"
 """Field of a record before which a turn ended from which nothing followed but that trials go on: when it ended, in seconds."""
 
-_ROUTINE_END_TEXT: Final = b',"turn":%a'
+Form = bytes
+"""What all records of some kind have in common, with places for sequence number, epoch, stamp, and what is different."""
+
+
+def _forms(fields: bytes) -> tuple[Form, Form]:
+    """Return the form of a record with these fields, and that of one with `ROUTINE_END` behind them."""
+    begin = segments.HEAD + b'"t":%a,' + fields
+    return begin + b"}", begin + b',"turn":%a}'
+
+
+_RESULT_FORMS: Final = _forms(b'"k":"result","id":"%b","a":%d,"m":%b,"c":null')
+_STARTED_FORMS: Final = _forms(b'"k":"started","id":"%b","a":%d,"pid":%d')
+_EXITED_FORMS: Final = _forms(b'"k":"exited","id":"%b","a":%d,"outcome":"%b","failure":null')
+_TURN_FORMS: Final = _forms(b'"k":"turn"')
 
 
 def encode(event: Event, stamp: float, advice: Sequence[Advice] = (), translate: Translate = dict) -> Body:
@@ -74,8 +86,8 @@ def encode(event: Event, stamp: float, advice: Sequence[Advice] = (), translate:
     return body
 
 
-def text_of(event: Event, stamp: float, routine_end_s: float | None = None) -> bytes | None:
-    """Return the record of an event on which nothing was decided as JSON text, where it is one of the frequent ones.
+def spelled(event: Event, stamp: float, routine_end_s: float | None = None) -> tuple[Form, tuple[Any, ...]] | None:
+    """Return the record of an event on which nothing was decided as a form and what stands in it, where it is one of the frequent ones.
 
     It says the same as what `encode` returns, and is made in a fraction of the time; the metrics of a result stay as the worker has
     spelled them.
@@ -86,44 +98,28 @@ def text_of(event: Event, stamp: float, routine_end_s: float | None = None) -> b
         routine_end_s: See `ROUTINE_END`; None where no such turn ended.
 
     Returns:
-        One line of ASCII; None for rare events, for a result with a checkpoint or of unknown text, for a failure, and for what needs a tag.
+        A form, and all that stands in it behind sequence number and epoch, which makes one line of ASCII; None for rare events, for a
+        result with a checkpoint or of unknown text, for a failure, and for what JSON would not say as plainly.
     """
-    form, values_of = _TEXTS.get(event.__class__, _NO_TEXT)
-    if not isfinite(stamp) or not isfinite(routine_end_s or 0.0):
+    # All in one function, since between two reports the processor's caches belong to the workers, and a call costs more than what it does.
+    latest_s = stamp if routine_end_s is None else stamp + routine_end_s
+    if latest_s.__class__ is not float or latest_s - latest_s != 0.0:  # a NumPy scalar, of which the repr is no number, or not finite
         return None
+    values: tuple[Any, ...]
     try:
-        values = values_of(event)
-    except TypeError:  # half a character
+        if event.__class__ is ResultReported and event.text and not event.checkpoint and event.trial_id.isalnum():
+            forms, values = _RESULT_FORMS, (stamp, event.trial_id.encode("ascii"), event.attempt, event.text)
+        elif event.__class__ is WorkerStarted and event.trial_id.isalnum():
+            forms, values = _STARTED_FORMS, (stamp, event.trial_id.encode("ascii"), event.attempt, event.pid)
+        elif event.__class__ is WorkerExited and not event.failure and event.trial_id.isalnum():
+            forms, values = _EXITED_FORMS, (stamp, event.trial_id.encode("ascii"), event.attempt, event.outcome.value.encode())
+        elif event.__class__ is TurnEnded and not event.is_routine:
+            forms, values = _TURN_FORMS, (stamp,)
+        else:
+            return None
+    except UnicodeEncodeError:
         return None
-    if values is None:
-        return None
-    # Plain floats, since a NumPy scalar's repr is no number.
-    end = b"" if routine_end_s is None else _ROUTINE_END_TEXT % float(routine_end_s)
-    text = form % (float(stamp), *values, end)
-    return text if text.isascii() else None
-
-
-def _result_values(event: ResultReported) -> tuple[Any, ...] | None:
-    return (_quoted(event.trial_id), event.attempt, event.text) if event.text and not event.checkpoint else None
-
-
-def _exited_values(event: WorkerExited) -> tuple[Any, ...] | None:
-    return None if event.failure else (_quoted(event.trial_id), event.attempt, event.outcome.value.encode())
-
-
-def _quoted(trial_id: str) -> bytes:
-    # As all are that we give; for a few letters orjson takes longer.
-    return b'"%b"' % trial_id.encode() if trial_id.isascii() and trial_id.isalnum() else orjson.dumps(trial_id)
-
-
-_NO_TEXT: Final[tuple[bytes, Callable[[Any], tuple[Any, ...] | None]]] = (b"", lambda _: None)
-_TEXTS: Final[Mapping[type[Event], tuple[bytes, Callable[[Any], tuple[Any, ...] | None]]]] = {
-    ResultReported: (b'{"t":%a,"k":"result","id":%b,"a":%d,"m":%b,"c":null%b}', _result_values),
-    WorkerStarted: (b'{"t":%a,"k":"started","id":%b,"a":%d,"pid":%d%b}', lambda event: (_quoted(event.trial_id), event.attempt, event.pid)),
-    WorkerExited: (b'{"t":%a,"k":"exited","id":%b,"a":%d,"outcome":"%b","failure":null%b}', _exited_values),
-    TurnEnded: (b'{"t":%a,"k":"turn"%b}', lambda event: None if event.is_routine else ()),
-}
-"""The text of a record, and what of the event stands in it between stamp and end; None where the text would have to say more."""
+    return (forms[0], values) if routine_end_s is None else (forms[1], (*values, routine_end_s))
 
 
 def with_configs(event: Event, advice: Sequence[Advice], translate: Translate) -> tuple[Event, Sequence[Advice]]:

@@ -25,6 +25,8 @@ HEADER: Final = "segment"
 _CRC_DIGITS: Final = 8
 LINE: Final = b"%08x %b\n"
 """A line, made of the CRC-32 of a body and the body."""
+HEAD: Final = b'{"q":%d,"e":%d,'
+"""What a body begins with, made of sequence number and epoch."""
 _SUFFIX: Final = ".log"
 _NAME: Final = re.compile(r"(\d{20})\.log")
 
