@@ -36,6 +36,21 @@ def test_reports_arrive_in_order_and_each_waits_for_its_answer(stage, start_meth
     assert [event.metrics["loss"] for event in theater.events["t00001"][1:4]] == [10, 9, 8]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems know no such policy")
+@pytest.mark.parametrize(("policy_of_driver", "policy_of_trial"), [("SCHED_OTHER", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")])
+def test_training_is_batch_work_unless_the_driver_has_another_policy(stage, start_method, policy_of_driver, policy_of_trial):
+    def ready():  # in a thread of its own, since nobody may leave the lowest policy who is not privileged
+        os.sched_setscheduler(0, getattr(os, policy_of_driver), os.sched_param(0))
+        theaters.append(stage(lambda config: print(os.sched_getscheduler(0)), start_method=start_method))
+
+    theaters = []
+    thread = threading.Thread(target=ready)
+    thread.start()
+    thread.join()
+    theaters[0].run()
+    assert int(theaters[0].printed()) == getattr(os, policy_of_trial)
+
+
 def test_a_stop_unwinds_the_training_code(stage):
     def train(config):
         from tuner.execution.session import report

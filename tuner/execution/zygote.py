@@ -254,11 +254,25 @@ def main(method: str, control: str, knell: str, parcel: str) -> None:
     polite_signals.let_pass()
     worker.write_stack_when_killed()
     deathwatch.adopt_orphans()
+    _give_way()
     channel = socket.socket(fileno=inherited[0])
     if method == "fork":
         _fork_workers(channel, inherited[1], Parcel(inherited[2]), inherited)
     else:
         _spawn_workers(channel, inherited[1], Parcel(inherited[2]))
+
+
+def _give_way() -> None:
+    """Have the kernel take this process, and all that come from it, for batch work, which training is.
+
+    What is batch work waits until whatever runs has come to an end of its own or of its time. Otherwise a trial that gets its answer
+    interrupts the driver in the middle of the turn for which all other trials wait; every other turn was. Where the driver has been given
+    another policy, that one holds for all.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _fork_workers(control: socket.socket, knell: int, parcel: Parcel, inherited: list[int]) -> None:
