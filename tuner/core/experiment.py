@@ -202,14 +202,14 @@ class Experiment(SteeredLives):
             self._ask()
             self._conclude()
         self._out.remarks = self.counsel.take_remarks()
-        self._is_routine = self._is_calm(goes_on, is_awaited=was_unsettled) and self._stopping is was_stopping and not is_anybody_stirring
+        self._is_routine = self._is_calm(goes_on, has_news=was_unsettled) and self._stopping is was_stopping and not is_anybody_stirring
 
-    def _is_calm(self, goes_on: Sequence[bool], *, is_awaited: bool) -> bool:
+    def _is_calm(self, goes_on: Sequence[bool], *, has_news: bool) -> bool:
         """Return whether nothing followed from the turn but that trials go on, and that the searcher is asked, which nobody else sees.
 
-        The latter only where events have come before: else the next record may have to tell of an earlier turn already.
+        The latter only in a turn that has seen events: in an idle one, what the next record is to tell may be an earlier turn's end.
         """
-        usual = (cmd.AnswerReport, cmd.AskSearcher) if is_awaited else cmd.AnswerReport
+        usual = (cmd.AnswerReport, cmd.AskSearcher) if has_news else cmd.AnswerReport
         is_usual = all(goes_on) and all(isinstance(command, usual) for command in self._out.commands)
         return is_usual and not (self._out.notices or self.counsel.given or self._out.remarks or self.is_finished)
 

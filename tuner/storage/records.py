@@ -53,7 +53,7 @@ MARKS: Final = frozenset({OPEN, CLOSE})
 """Kinds of records that are no events."""
 RESULT: Final = "result"
 ROUTINE_END: Final = "turn"
-"""Field of a record before which a turn ended from which nothing followed but that trials go on: when it ended, in seconds."""
+"""Field of a record before which a turn ended in routine, see `TurnEnded`: when it ended, in seconds."""
 
 Form = bytes
 """What all records of some kind have in common, with places for sequence number, epoch, stamp, and what is different."""
