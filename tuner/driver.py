@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeGuard
 
-from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, ResultRecorded, StartWorker, WorkerCommand
+from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, TrialAdded, WorkerCommand
 from tuner.core.counsel import Advice
 from tuner.core.events import TIME_LIMIT, CheckpointLost, CheckpointRequested, Event, StopRequested, TurnEnded, WorkerExited
 from tuner.core.events import Outcome as WorkerOutcome
@@ -150,8 +150,9 @@ class Driver:
         for event in events:
             self._fold(event)
         wishes = self._fold_wishes()
-        if any(isinstance(notice, ResultRecorded) for notice in self._notices):
-            # Who hears of a result may want a checkpoint, for which the end of the turn asks.
+        # Whoever is told has to find things as they were when it happened, and may want a checkpoint, for which the end of the turn asks.
+        # That a trial has been added nobody hears.
+        if any(not isinstance(notice, TrialAdded) for notice in self._notices):
             self._write()
             self._tell()
         self._end_turn()

@@ -21,6 +21,7 @@ from tuner.core.experiment import Experiment
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.stoppers import NoopStopper
+from tuner.core.trial import Status
 from tuner.driver import Driver
 from tuner.execution.simulated import SimulatedExecutor
 from tuner.loggers import Callback
@@ -110,6 +111,20 @@ def test_observers_hear_of_nothing_that_is_not_written(record):
     places = [place for place, (kind, _) in enumerate(record.done) if kind == "tell"]
     assert len(places) == 4
     assert all(record.unwritten_before(place) == [] for place in places)
+
+
+def test_observers_find_a_trial_as_it_was_when_it_happened():
+    def failing(config):
+        raise ValueError
+        yield
+
+    class Watching(Record):
+        def on_trial_recover(self, iteration, trials, trial, **info):
+            self.done.append(("tell", (trial.attempt, trial.status)))
+
+    record = Watching(failing)
+    driver_of(record, max_failures=1).run()
+    assert [told for kind, told in record.done if kind == "tell"] == [(1, Status.PENDING)]
 
 
 def test_a_turn_of_which_nobody_sees_anything_is_written_with_the_next_one(record):

@@ -28,7 +28,7 @@ def _of(file: str, *defects: tuple[str, str, str]) -> list[Mutant]:
 
 DRIVER = _of(
     "tuner/driver.py",
-    ("            self._write()\n            self._tell()\n", "            self._tell()\n", "I6"),
+    ("            self._write()\n            self._tell()\n", "            self._tell()\n", "I20 I6"),
     ("(self._has_effects() and not self._is_written)", "False", "I15"),
     ("self._is_written &= outcome.is_routine", "pass", "I15"),
     ("return bool(why)", "return False", "I5"),
