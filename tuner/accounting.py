@@ -63,11 +63,11 @@ class Accountant:
         self._sources.append(costs)
 
     def take_pause(self, duration_s: float) -> None:
-        """Take note of how long saving has kept the loop in one piece; the sum is kept by a source."""
-        self._longest_pause_s = max(self._longest_pause_s, duration_s)
+        """Take note of how long saving has kept the loop in one piece; the sum is kept by a source.
 
-    def look(self) -> None:
-        """Close the window if a minute is over; called now and then."""
+        A window that has been open for a minute is closed; with the journal's pauses there are enough of them for that.
+        """
+        self._longest_pause_s = max(self._longest_pause_s, duration_s)
         now_s = self._clock()
         if now_s - self._window_start_s >= _WINDOW_S:
             self._close_window(now_s)

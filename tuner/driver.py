@@ -30,7 +30,7 @@ class EventLog(Protocol):
     """Where events are written down."""
 
     def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
-        """Take in an event, to be written with the next `flush`."""
+        """Take in an event, to be written with the next `flush`; it has happened in this whole microsecond."""
 
     def flush(self) -> None:
         """Write everything taken in, in one piece."""
@@ -141,9 +141,12 @@ class Driver:
 
     @property
     def elapsed_s(self) -> float:
-        """Running time of the experiment in seconds, earlier sessions included; it stands still while the storage takes nothing."""
+        """Running time of the experiment in seconds, earlier sessions included; it stands still while the storage takes nothing.
+
+        In whole microseconds, since no more of it is written down.
+        """
         # In this order, so that no rounding lets time run backwards where one driver takes over from another.
-        return self._earlier_s + (self._clock() - self._began_s)
+        return int((self._earlier_s + (self._clock() - self._began_s)) * 1e6 + 0.5) / 1e6
 
     def _turn(self, events: Sequence[Event]) -> None:
         self._observers.begin_turn()

@@ -85,9 +85,14 @@ class Insistence:
         try:
             write()
         except StorageError as refusal:
-            self._try_again(write, refusal)
+            self.insist(write, refusal)
 
-    def _try_again(self, write: Callable[[], None], refusal: StorageError) -> None:
+    def insist(self, write: Callable[[], None], refusal: StorageError) -> None:
+        """Call `write`, which has just been refused, until it succeeds.
+
+        Raises:
+            StorageError: As `write` did, when trying again is over.
+        """
         started_s, failing_since_s = self._clock(), math.inf
         _log.warning("%s; trials wait meanwhile, it is tried again every second", refusal)
         while True:

@@ -106,7 +106,7 @@ class Observers:
             self._look_for_metric(notice)
             if self._awaited:
                 self._await_metrics(notice)
-            return self._callbacks.on_trial_result(notice.result, **info)
+            return self._callbacks.on_trial_result(notice.result, notice.text, **info)
         self._tell_callbacks(notice, info)
         return False
 

@@ -6,7 +6,7 @@ Notices are their silent sisters: facts that observers (searcher, callbacks, log
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from schedulers.decisions import Decision
@@ -132,11 +132,19 @@ class TrialStarted:
 
 @dataclass(frozen=True, slots=True)
 class ResultRecorded:
-    """A trial has a new result; `trial.last_result` is still the one before it."""
+    """A trial has a new result; `trial.last_result` is still the one before it.
+
+    Attributes:
+        trial: The trial.
+        result: The result, nested as reported, with ``config``.
+        flat: The same flattened, without ``config``.
+        text: The same as JSON, without ``config``, see `ResultReported`; empty where that is not known.
+    """
 
     trial: Trial
     result: dict[str, Any]
     flat: Mapping[str, Any]
+    text: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ class Experiment(SteeredLives):
         self._is_unsettled |= self.desk.hear()
         trial.summarise(flat)
         self.best.consider(trial, flat)
-        self._out.notices.append(cmd.ResultRecorded(trial, report.result, flat))
+        self._out.notices.append(cmd.ResultRecorded(trial, report.result, flat, event.text))
         self._out.delete(trial, self._keeper.release(trial))
         if event.checkpoint:
             self._keep(trial, event.checkpoint, flat)

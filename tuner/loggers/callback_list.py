@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tuner.core.result import SHOULD_CHECKPOINT
 
 from .callback import Callback, LoggerCallback
-from .logger_group import GROUPED, groups_of
+from .logger_group import GROUPED, LoggerGroup, groups_of
 from .trial_file import TrialFileLogger
 
 Hook = Literal[
@@ -56,6 +56,8 @@ class CallbackList:
         self.file_logging_s = 0.0
         self._groups = {id(member): group for group in groups_of(self._callbacks, self._switch_off) for member in group.members}
         self._overriders: dict[Hook, list[tuple[Sequence[Callback], Callable[..., None], bool]]] = {}
+        self._first_group: LoggerGroup | None = None
+        """The loggers that hear of a result before anybody can have changed it."""
         self._index()
 
     def has(self, hook: Hook) -> bool:
@@ -75,14 +77,17 @@ class CallbackList:
             if started_s is not None:
                 self.file_logging_s += perf_counter() - started_s
 
-    def on_trial_result(self, result: dict[str, Any], **info: Any) -> bool:
+    def on_trial_result(self, result: dict[str, Any], text: bytes = b"", **info: Any) -> bool:
         """Call ``on_trial_result`` and return whether a callback asked for a checkpoint at this result.
 
         Args:
             result: The result; callbacks may change it, and later ones see the change.
+            text: The same as JSON, without ``config``; empty where that is not known. It is for loggers that hear of it first.
             **info: ``iteration``, ``trials`` and ``trial``.
         """
         was_requested = bool(result.get(SHOULD_CHECKPOINT))
+        if self._first_group:
+            self._first_group.text = text
         self.call("on_trial_result", result=result, **info)
         return bool(result.get(SHOULD_CHECKPOINT)) and not was_requested
 
@@ -125,6 +130,8 @@ class CallbackList:
                         overriders.append((group.members, getattr(group, hook), True))
                 elif overrides(callback, hook):
                     overriders.append(([callback], getattr(callback, hook), isinstance(callback, TrialFileLogger)))
+        hearers = self._overriders["on_trial_result"]
+        self._first_group = self._groups.get(id(hearers[0][0][0])) if hearers else None
 
     def _switch_off(self, callback: Callback, where: str, error: Exception) -> None:
         self._callbacks = [other for other in self._callbacks if other is not callback]

@@ -111,19 +111,19 @@ class _CsvFile(TrialFile):
                     columns = columns | dict.fromkeys(names)
         self._write(tuple(columns), blocks, pace)
         self._columns = columns
-        self._last_iteration = segment.rows[-1].flat.get(keys.TRAINING_ITERATION)
+        self._last_iteration = segment.rows[-1].result.get(keys.TRAINING_ITERATION)
 
-    def _write(self, columns: tuple[str, ...], blocks: Iterable[Block], pace: Pace[Any]) -> None:
-        lines, num_nones = _lines_of(blocks, columns, pace)
+    def _write(self, columns: tuple[str, ...], blocks: Sequence[Block], pace: Pace[Any]) -> None:
+        lines = _lines_of(blocks, columns, pace)
         if not self._columns:
-            self.append(self._path, _encode([columns, *lines], num_nones))
+            self.append(self._path, _header_of(columns) + lines)
             return
         if len(columns) == len(self._columns):
-            self.append(self._path, _encode(lines, num_nones))
+            self.append(self._path, lines)
             return
         _, old = read_table(self._path)
         padding = [""] * (len(columns) - len(self._columns))
-        self.replace(self._path, _encode([columns, *(line + padding for line in old), *lines]))
+        self.replace(self._path, _header_of(columns) + _encode([line + padding for line in old]) + lines)
 
     def _cut_back(self, num_earlier: int, iteration: int) -> None:
         """Leave the first rows, and of the others those up to an iteration."""
@@ -200,16 +200,34 @@ def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[st
     return [*own, *(key for key in _AUTO_FILLED if key in flat), *flat]
 
 
-def _lines_of(blocks: Iterable[Block], columns: tuple[str, ...], pace: Pace[Any]) -> tuple[list[Sequence[Any]], int | None]:
+@functools.lru_cache(maxsize=64)
+def _header_of(columns: tuple[str, ...]) -> bytes:
+    return _encode([columns])
+
+
+def _lines_of(blocks: Sequence[Block], columns: tuple[str, ...], pace: Pace[Any]) -> bytes:
+    """Return a line for each row, as the file holds them."""
+    parts = []
+    for block in blocks:
+        layout = block.shape.layout if block.shape and block.texts and len(block.shape.names) == len(columns) else None
+        part = layout.table(block.texts, columns) if layout and len(columns) > 1 else None
+        if part is None:
+            return _encode(*_cells_of(blocks, columns, pace))
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _cells_of(blocks: Iterable[Block], columns: tuple[str, ...], pace: Pace[Any]) -> tuple[list[Sequence[Any]], int | None]:
     """Return the cells of each row, and how many of all are None; None instead where some are no scalars."""
     lines: list[Sequence[Any]] = []
     num_nones, are_scalars = 0, True
-    for shape, rows, values in blocks:
+    for block in blocks:
+        shape = block.shape
         if shape and len(shape.names) == len(columns):
-            lines += map(shape.picked(columns), pace(values))
-            num_nones += shape.num_nones * len(rows)
+            lines += map(shape.picked(columns), pace(block.values))
+            num_nones += shape.num_nones * len(block.rows)
             continue
-        for row in pace(rows):
+        for row in pace(block.rows):
             line = [row.flat.get(column) for column in columns]
             lines.append(line)
             num_nones += sum(cell is None for cell in line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -12,6 +13,9 @@ from typing import Any, NamedTuple, assert_never, final
 
 from tuner.core.result import CONFIG, SCALARS, TIMESTEPS_TOTAL, flatten
 from tuner.core.trial import Ending, Trial
+from tuner.storage import strict_json
+
+from .texts import layout_of
 
 
 class Begin(NamedTuple):
@@ -48,16 +52,18 @@ class Shape:
         class_of: The class of each value, by its name.
         num_nones: How many are None.
         floats: Picks the floats from the values of a result.
+        layout: How the texts of such results look; None where they are to be parsed.
         picked: Returns, for some of the names, what picks their values, in that order, from those of a result.
     """
 
-    __slots__ = ("class_of", "floats", "names", "num_nones", "picked")
+    __slots__ = ("class_of", "floats", "layout", "names", "num_nones", "picked")
 
     def __init__(self, names: tuple[str, ...], classes: tuple[type, ...]) -> None:
         self.names = names
         self.class_of = dict(zip(names, classes, strict=True))
         self.num_nones = classes.count(type(None))
         self.picked = functools.lru_cache(maxsize=8)(self._picked)
+        self.layout = layout_of(self.class_of)
         self.floats = self.picked(tuple(name for name in names if self.class_of[name] is float))
 
     def _picked(self, names: tuple[str, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -81,21 +87,33 @@ class Row:
     """A result without its configuration, and the Unix time at which the driver heard of it.
 
     Args:
-        result: The result; it is copied, since other callbacks may still change it.
+        result: The result; it is copied, since other callbacks may still change it. None to have it read off the text.
         at: Unix time.
+        text: The result as JSON, valid, in one line of ASCII without blanks; empty where that is not known.
 
     Attributes:
-        result: The result, nested as reported.
         at: Unix time.
+        text: See above.
     """
 
-    __slots__ = ("_flat", "at", "result")
+    __slots__ = ("_flat", "_result", "at", "text")
 
-    def __init__(self, result: Mapping[str, Any], at: float) -> None:
-        self.result = dict(result)
-        self.result.pop(CONFIG, None)
+    def __init__(self, result: Mapping[str, Any] | None, at: float, text: bytes = b"") -> None:
+        self._result: dict[str, Any] | None = None
+        if result is not None:
+            self._result = dict(result)
+            self._result.pop(CONFIG, None)
         self.at = at
+        self.text = text
         self._flat: dict[str, Any] | None = None
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The result, nested as reported."""
+        if self._result is None:
+            self._result = strict_json.loads(self.text)
+            self._result.pop(CONFIG, None)
+        return self._result
 
     @property
     def flat(self) -> dict[str, Any]:
@@ -105,27 +123,83 @@ class Row:
         return self._flat
 
 
-class Block(NamedTuple):
+@final
+class Block:
     """Rows that follow each other and have the same shape, so that their lines can be made together; or such as have none.
 
     None has a row with anything but numbers, texts, booleans and None in it, or with a float that is not finite, which is written
     otherwise in each file.
 
-    Attributes:
+    Args:
         shape: Their shape.
         rows: The rows.
-        values: The values of each row, in the order of their names; empty without a shape.
+        texts: Their texts, where all of them look as the shape's layout says; else empty.
+
+    Attributes:
+        shape: See above, as for the others.
+        rows: The rows.
+        texts: Their texts.
     """
 
-    shape: Shape | None
-    rows: list[Row]
-    values: list[tuple[Any, ...]]
+    __slots__ = ("_values", "rows", "shape", "texts")
+
+    def __init__(self, shape: Shape | None, rows: list[Row], texts: list[bytes] | None = None) -> None:
+        self.shape = shape
+        self.rows = rows
+        self.texts = texts or []
+        self._values: list[tuple[Any, ...]] | None = None
+
+    @property
+    def values(self) -> list[tuple[Any, ...]]:
+        """The values of each row, in the order of their names; empty without a shape."""
+        if self._values is None:
+            self._values = [tuple(row.result.values()) for row in self.rows] if self.shape else []
+        return self._values
+
+
+_recent: deque[Shape] = deque(maxlen=1)
+"""What was met last, as most results look like the one before."""
 
 
 def blocks_of(rows: Iterable[Row]) -> list[Block]:
     """Return the rows, block by block."""
     blocks: list[Block] = []
-    block, shape = Block(None, [], []), None
+    rows = list(rows)
+    texts = [row.text for row in rows]
+    parsed: list[Row] = []
+    at = 0
+    while at < len(rows):
+        block = _unparsed(rows, texts, at) if texts[at] else None
+        if block is None:
+            parsed.append(rows[at])
+            at += 1
+            continue
+        blocks += [*_parsed(parsed), block]
+        parsed = []
+        at += len(block.rows)
+    return blocks + _parsed(parsed)
+
+
+def _unparsed(rows: list[Row], texts: list[bytes], at: int) -> Block | None:
+    """Return the block that begins with a row, found by the look of the texts alone; None where they have to be parsed."""
+    for shape in (*_recent, None):
+        if shape is None and (shape := _shape_of_row(rows[at])) is None:
+            return None
+        if shape.layout and (num := shape.layout.num_alike(texts, at)):
+            _recent.append(shape)
+            return Block(shape, rows[at : at + num], texts[at : at + num])
+    return None
+
+
+def _shape_of_row(row: Row) -> Shape | None:
+    values = tuple(row.result.values())
+    return _shape_of(tuple(row.result), tuple(map(type, values)))
+
+
+def _parsed(rows: list[Row]) -> list[Block]:
+    """Return the rows, block by block, found by what they are parsed to."""
+    blocks: list[Block] = []
+    block, shape = Block(None, []), None
     names: tuple[str, ...] | None = None
     classes: tuple[type, ...] = ()
     for row in rows:
@@ -138,11 +212,9 @@ def blocks_of(rows: Iterable[Row]) -> list[Block]:
         # Their sum is not finite, either, where two are huge; so be it.
         own = shape if shape is not None and isfinite(sum(shape.floats(values))) else None
         if own is not block.shape or not block.rows:
-            block = Block(own, [], [])
+            block = Block(own, [])
             blocks.append(block)
         block.rows.append(row)
-        if own is not None:
-            block.values.append(values)
     return blocks
 
 

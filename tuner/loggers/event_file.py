@@ -92,6 +92,13 @@ class EventEncoder:
                 add(tag=_legible(tag), simple_value=as_float(value))
             yield self._record(event)
 
+    def outline(self, tags: tuple[str, ...]) -> tuple[Mapping[str, bytes], bytes]:
+        """Return what all records with values under these tags have in common, see `Layout.events`.
+
+        That is what stands before each value, by the tag, and what stands before the first of them, behind the step.
+        """
+        return self._outline(*tags).parts
+
     def scalar(self, record: bytes, tag: str) -> float | None:
         """Return the value that a record tells under a name, None for none."""
         event = self._events.Event.FromString(record[_PAYLOAD : -_CHECKSUM.size])
@@ -158,7 +165,7 @@ class _Outline:
     Made by hand, field by field as tensorboardX's message types would, since filling those takes five times as long.
     """
 
-    __slots__ = ("_fields", "_head", "_pack")
+    __slots__ = ("_fields", "_head", "_pack", "parts")
 
     def __init__(self, *tags: str) -> None:
         heads = [_field(_TAG_TAG, _legible(tag).encode()) + bytes((_SIMPLE_VALUE_TAG,)) for tag in tags]
@@ -167,6 +174,7 @@ class _Outline:
         self._head = bytes((_SUMMARY_TAG,)) + _varint(body.size)
         self._pack = body.pack
         self._fields: list[bytes | float] = [field for head in heads for field in (head, 0.0)]
+        self.parts = dict(zip(tags, heads, strict=True)), self._head
 
     def filled(self, at: float, step: int, values: Iterable[float]) -> bytes:
         """Return the message.

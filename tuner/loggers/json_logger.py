@@ -102,6 +102,9 @@ def _lines_of(blocks: Iterable[Block], tail: bytes, pace: Pace[Row]) -> bytes:
     """Return a line for each row, which ends in `tail` instead of a brace."""
     parts = []
     for block in blocks:
+        if block.texts:  # as they were spelled, but for the brace
+            parts.append(tail.join([text[:-1] for text in block.texts]) + tail)
+            continue
         lines = fast_json.dumps_lines((row.result for row in pace(block.rows)), tail) if block.shape else None
         parts.append(lines or b"".join([json_bytes(row.result)[:-1] + tail for row in pace(block.rows)]))
     return b"".join(parts)

@@ -187,6 +187,12 @@ class _EventFile(TrialFile):
         if block.shape:
             curves = _curves_of(block.shape)
             self._counts_timesteps = curves.step == keys.TIMESTEPS_TOTAL
+            layout = block.shape.layout if block.texts else None
+            if layout and curves.names:
+                told_at = [row.at for row in block.rows]
+                if (data := layout.events(block.texts, told_at, curves.step, *self._encoder.outline(curves.names))) is not None:
+                    yield data
+                    return
             steps = (int(row.result.get(curves.step, 0)) for row in block.rows)
             times = (row.at for row in pace(block.rows))
             yield from self._encoder.scalars(curves.names, zip(times, steps, map(curves.pick, block.values), strict=True))

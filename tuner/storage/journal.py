@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, Self, final
-from zlib import crc32
 
 from tuner.errors import StorageError
 
 from .disk import LOCAL_DISK, Disk
+from .lines import HEAD, filled
 from .recovery import read, recover
 from .rows import ResultIndex, rows
-from .segments import HEAD, LINE, START, Segment, Tail, header_line, journal_directory
+from .segments import START, Segment, Tail, header_line, journal_directory
 from .strict_json import opaque, to_bytes
 
 __all__ = ["START", "Journal", "JournalStatistics", "ResultIndex", "SyncPolicy", "Tail", "read", "recover", "rows"]
@@ -175,9 +175,8 @@ class Journal:
             since_s: See `append`.
         """
         sequence = self._sequence + 1
-        body = form % (sequence, self.epoch, *values)
-        crc = crc32(body)
-        self._staged.append(LINE % (crc, body))
+        line, crc = filled(form, (sequence, self.epoch, *values))
+        self._staged.append(line)
         self._sequence, self._crc = sequence, crc
         self.statistics.driver_s += perf_counter() - since_s
 

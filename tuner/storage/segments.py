@@ -19,14 +19,11 @@ from typing import Final, NamedTuple, final
 from . import layout, strict_json
 from .atomic import temporary_sibling
 from .disk import Disk
+from .lines import LINE
 
 FORMAT: Final = 1
 HEADER: Final = "segment"
 _CRC_DIGITS: Final = 8
-LINE: Final = b"%08x %b\n"
-"""A line, made of the CRC-32 of a body and the body."""
-HEAD: Final = b'{"q":%d,"e":%d,'
-"""What a body begins with, made of sequence number and epoch."""
 _SUFFIX: Final = ".log"
 _NAME: Final = re.compile(r"(\d{20})\.log")
 

@@ -1,0 +1,46 @@
+"""Compiles what is written in C, where a compiler is; without one everything works all the same, in Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from setuptools import Distribution, Extension
+from setuptools.errors import BaseError
+
+SOURCES = {
+    "tuner.loggers._rows": "tuner/loggers/_rows.c",
+    "tuner.storage._lines": "tuner/storage/_lines.c",
+}
+
+
+class ExtensionsBuildHook(BuildHookInterface):
+    """Compiles each source beside itself, and takes the result into the wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """See `BuildHookInterface.initialize`."""
+        if self.target_name != "wheel":
+            return
+        root = Path(self.root)
+        made = [path.relative_to(root).as_posix() for path in compiled(root)]
+        build_data["artifacts"] += made
+        build_data["pure_python"] = not made
+        build_data["infer_tag"] = bool(made)
+
+
+def compiled(root: Path) -> list[Path]:
+    """Compile what can be compiled and return the paths of the results."""
+    extensions = [Extension(name, [path], py_limited_api=True) for name, path in SOURCES.items()]
+    os.chdir(root)
+    command = Distribution({"name": "tuner-hpo", "ext_modules": extensions}).get_command_obj("build_ext")
+    command.inplace = True
+    command.ensure_finalized()
+    try:
+        command.run()
+    except (BaseError, OSError) as error:
+        sys.stderr.write(f"nothing is compiled, which makes saving cost more: {error}\n")
+        return []
+    return [root / command.get_ext_fullpath(extension.name) for extension in extensions]

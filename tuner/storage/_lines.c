@@ -1,0 +1,146 @@
+/* Lines of the journal, put together in one go: the same as `lines.in_python`, which says what they look like. */
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#define HEAD 9        /* eight digits of the checksum, and a blank */
+#define MAX_NUMBER 32 /* characters of an integer, or of seconds that are written here */
+#define MAX_SECONDS 1e9
+#define ON_STACK 2048
+
+static uint32_t crc32_table[256];
+
+static void fill_crc32_table(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0); /* that of zlib */
+        crc32_table[byte] = crc;
+    }
+}
+
+static uint32_t crc32_of(const char *data, Py_ssize_t size)
+{
+    uint32_t crc = 0xFFFFFFFFu;
+    for (Py_ssize_t i = 0; i < size; i++) crc = crc >> 8 ^ crc32_table[(crc ^ (unsigned char)data[i]) & 0xFF];
+    return crc ^ 0xFFFFFFFFu;
+}
+
+static char *put_digits(char *to, uint64_t number, int num_digits)
+{
+    char digits[20];
+    int at = sizeof digits;
+    for (; number || num_digits > 0; number /= 10, num_digits--) digits[--at] = (char)('0' + number % 10);
+    memcpy(to, digits + at, sizeof digits - at);
+    return to + sizeof digits - at;
+}
+
+static char *put_integer(char *to, PyObject *value)
+{
+    long long number = PyLong_AsLongLong(value);
+    if (number == -1 && PyErr_Occurred()) return NULL;
+    if (number < 0) *to++ = '-';
+    return put_digits(to, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, 1);
+}
+
+/* Seconds, which are whole microseconds already, so that no digit has to be found by long division. */
+static char *put_seconds(char *to, PyObject *value)
+{
+    double seconds = PyFloat_AsDouble(value);
+    if (seconds == -1.0 && PyErr_Occurred()) return NULL;
+    if (!(seconds >= 0.0 && seconds < MAX_SECONDS)) {
+        PyErr_SetString(PyExc_OverflowError, "a stamp must be at least 0 and below 1e9");
+        return NULL;
+    }
+    uint64_t microseconds = (uint64_t)(seconds * 1e6 + 0.5);
+    to = put_digits(to, microseconds / 1000000, 1);
+    *to++ = '.';
+    return put_digits(to, microseconds % 1000000, 6);
+}
+
+static char *put_value(char *to, const char **form, PyObject *value)
+{
+    char *bytes;
+    Py_ssize_t size;
+    switch (*(*form)++) {
+    case 'd':
+        return put_integer(to, value);
+    case 'b':
+        if (PyBytes_AsStringAndSize(value, &bytes, &size) < 0) return NULL;
+        memcpy(to, bytes, size);
+        return to + size;
+    case '.':
+        if ((*form)[0] == '6' && (*form)[1] == 'f') {
+            *form += 2;
+            return put_seconds(to, value);
+        }
+    }
+    PyErr_SetString(PyExc_ValueError, "a form has no other places than %d, %b and %.6f");
+    return NULL;
+}
+
+/* An upper bound of the line's size; -1 with an error set where the values do not fit. */
+static Py_ssize_t size_of(PyObject *values, Py_ssize_t form_size)
+{
+    Py_ssize_t size = HEAD + form_size + 1;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(values); i++) {
+        PyObject *value = PyTuple_GetItem(values, i);
+        size += PyBytes_Check(value) ? PyBytes_Size(value) : MAX_NUMBER;
+    }
+    return size;
+}
+
+static PyObject *filled(PyObject *module, PyObject *args)
+{
+    const char *form;
+    Py_ssize_t form_size, place = 0;
+    PyObject *values, *made = NULL;
+    char on_stack[ON_STACK], *line = on_stack;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y#O!", &form, &form_size, &PyTuple_Type, &values)) return NULL;
+    Py_ssize_t size = size_of(values, form_size);
+    if (size > ON_STACK && (line = PyMem_Malloc(size)) == NULL) return PyErr_NoMemory();
+    char *to = line + HEAD;
+    for (const char *end = form + form_size; form < end;) {
+        const char *literal = memchr(form, '%', end - form);
+        Py_ssize_t length = (literal ? literal : end) - form;
+        memcpy(to, form, length);
+        to += length;
+        form += length;
+        if (literal == NULL) break;
+        form++;
+        if (place >= PyTuple_Size(values)) {
+            PyErr_SetString(PyExc_ValueError, "a form has more places than there are values");
+            goto done;
+        }
+        if ((to = put_value(to, &form, PyTuple_GetItem(values, place++))) == NULL) goto done;
+    }
+    if (place != PyTuple_Size(values)) {
+        PyErr_SetString(PyExc_ValueError, "there are more values than a form has places");
+        goto done;
+    }
+    uint32_t crc = crc32_of(line + HEAD, to - line - HEAD);
+    for (int i = 0; i < 8; i++) line[i] = "0123456789abcdef"[crc >> (28 - 4 * i) & 0xF];
+    line[HEAD - 1] = ' ';
+    *to++ = '\n';
+    made = Py_BuildValue("y#k", line, (Py_ssize_t)(to - line), (unsigned long)crc);
+done:
+    if (line != on_stack) PyMem_Free(line);
+    return made;
+}
+
+static PyMethodDef methods[] = {
+    {"filled", filled, METH_VARARGS, "See lines.py."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_lines", "See lines.py.", -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__lines(void)
+{
+    fill_crc32_table();
+    return PyModule_Create(&definition);
+}
