@@ -30,7 +30,7 @@ class EventLog(Protocol):
     """Where events are written down."""
 
     def append(self, event: Event, at_s: float, advice: Sequence[Advice]) -> None:
-        """Take in an event, to be written with the next `flush`; it has happened in this whole microsecond."""
+        """Take in an event, to be written with the next `flush`."""
 
     def flush(self) -> None:
         """Write everything taken in, in one piece."""
@@ -77,6 +77,8 @@ class Driver:
         tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
             to wait for events and deadlines only.
         helm: Where the user's wishes come from; None for nowhere.
+        in_microseconds: Whether time goes by in whole microseconds, of which a stamp is written down much faster; for clocks that always
+            go on, since a virtual one might never come to a moment in between.
         leave_at_s: Time by the executor's clock at which it asks for a stop by itself, since its own time will soon be over; None for
             never.
     """
@@ -96,6 +98,7 @@ class Driver:
         tick_s: float | None = 1.0,
         helm: Helm | None = None,
         leave_at_s: float | None = None,
+        in_microseconds: bool = False,
     ) -> None:
         self._experiment = experiment
         self._executor = executor
@@ -111,6 +114,7 @@ class Driver:
         self._began_s = self._clock()
         self._helm = helm
         self._leave_at_s = leave_at_s
+        self._in_microseconds = in_microseconds
         self._is_written = True
         """Whether nothing has been taken in that has to be written down before it is told or acted on."""
         self._commands: list[Command] = []
@@ -141,12 +145,10 @@ class Driver:
 
     @property
     def elapsed_s(self) -> float:
-        """Running time of the experiment in seconds, earlier sessions included; it stands still while the storage takes nothing.
-
-        In whole microseconds, since no more of it is written down.
-        """
+        """Running time of the experiment in seconds, earlier sessions included; it stands still while the storage takes nothing."""
         # In this order, so that no rounding lets time run backwards where one driver takes over from another.
-        return int((self._earlier_s + (self._clock() - self._began_s)) * 1e6 + 0.5) / 1e6
+        elapsed_s = self._earlier_s + (self._clock() - self._began_s)
+        return int(elapsed_s * 1e6 + 0.5) / 1e6 if self._in_microseconds else elapsed_s
 
     def _turn(self, events: Sequence[Event]) -> None:
         self._observers.begin_turn()

@@ -208,6 +208,7 @@ class Run:
             elapsed_s=stage.rebuilt.past.elapsed_s,
             helm=helm,
             leave_at_s=None if plan.run.leave_at_s is None else self._began_s + plan.run.leave_at_s,
+            in_microseconds=True,
         )
         first = [self._resumption.resume.event(settings)] if self._resumption else []
         num_started = sum(trial.attempt for trial in experiment.trials)

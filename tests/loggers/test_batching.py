@@ -126,7 +126,7 @@ def test_without_a_thread_whoever_made_it_writes():
 def test_what_takes_much_of_the_time_is_done_more_rarely():
     assert stretched(1.0, 0.0) == stretched(1.0, 0.02) == 1.0
     assert stretched(1.0, 0.04) == 2.0
-    assert stretched(1.0, 60.0) == 5.0
+    assert stretched(1.0, 60.0) == 4.0
     assert stretched(1e6, 60.0) == 1e6
 
 
@@ -161,6 +161,53 @@ def test_a_part_that_gets_entries_on_its_own_as_well_gets_all_in_their_order():
     writer.close()
     assert [entry for batch in part.batches for entry in batch] == [0, 1, 2, 3, 4, 6]
     assert [entry for batch in other.batches for entry in batch] == [0, 2, 5, 6]
+
+
+class Talkative(Several):
+    """Expects more until it has heard "end"."""
+
+    def expects_more(self, last):
+        return last != "end"
+
+
+def test_what_expects_more_waits_once_unless_it_is_over():
+    long, short = Memory(), Memory()
+    writer, talks, is_brief = BatchWriter(has_thread=False), Talkative(long), Talkative(short)
+    writer.add(talks, 1)
+    writer.add(is_brief, 1)
+    writer.write_due()
+    assert (long.batches, short.batches, writer.num_waiting) == ([], [], 2)
+    writer.add(talks, 2)
+    writer.add(is_brief, "end")
+    writer.write_due()
+    assert (long.batches, short.batches, writer.num_waiting) == ([[1, 2]], [[1, "end"]], 0)
+    writer.add(talks, 3)
+    writer.write_due()
+    assert long.batches == [[1, 2]]
+    writer.flush()
+    assert long.batches == [[1, 2], [3]]
+
+
+def test_it_waits_once_however_many_batches_that_takes():
+    long, others = Memory(), [Memory() for _ in range(5)]
+    writer, talks = BatchWriter(max_batch=2, has_thread=False), Talkative(long)
+    for other in others:
+        writer.add(talks, 1)
+        writer.add(other, 1)
+    writer.write_due()
+    assert (long.batches, [other.batches for other in others]) == ([], [[[1]]] * 5)
+    writer.write_due()
+    assert long.batches == [[1] * 5]
+
+
+def test_nothing_waits_that_others_have_to_come_behind():
+    part = Memory()
+    writer, talks = BatchWriter(has_thread=False), Talkative(part, Memory())
+    for number, sink in enumerate([talks, part, talks]):
+        writer.add(sink, number)
+    writer.write_due()
+    writer.flush()
+    assert [entry for batch in part.batches for entry in batch] == [0, 1, 2]
 
 
 def test_the_driver_gets_the_interpreter_now_and_then_however_short_the_files_are(monkeypatch):

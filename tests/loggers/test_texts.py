@@ -126,6 +126,7 @@ def test_what_is_alike_is_counted_up_to_the_first_that_is_not():
 
 @given(st.binary(max_size=60) | st.text('{}[]":,\\0159.eE+-truefalsn $', max_size=60).map(str.encode), st.integers(0, 60))
 @example(b'{"loss":1.5,"step":3,"note":"', 60)
+@example(b'{"loss":-,"step":3,"note":"x","is_best":true,"gap":null}', 60)
 @example(b'{"loss":1.5,"step":3,"note":"x","is_best":t', 60)
 def test_nothing_that_is_torn_is_taken_for_a_result(noise, size):
     own = layout(**PLAIN)

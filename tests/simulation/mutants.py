@@ -259,6 +259,7 @@ LOGGERS = _of(
 ) + _of(
     "tuner/loggers/batching.py",
     (" | {sink: [] for sink in self._behind if sink not in taken}", "", "I19"),
+    ("        batches, self._held = self._held, {}\n", "        batches, self._held = {}, {}\n", "I19"),
     ("            batches[addressee].append(entry)\n", "            batches[addressee] = [*batches[addressee][:1], entry]\n", "I19"),
 )  + _of(
     "tuner/loggers/logger_group.py",

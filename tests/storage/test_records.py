@@ -15,7 +15,7 @@ from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.errors import StorageError
-from tuner.storage import lines, records, segments, strict_json
+from tuner.storage import records, strict_json
 
 FLOATS = st.floats(allow_nan=False)
 JSON = st.recursive(
@@ -77,12 +77,9 @@ def test_every_event_and_all_advice_comes_back_from_its_text(event, stamp, advic
 FREQUENT = st.one_of([instances(event) for event in (ResultReported, WorkerStarted, WorkerExited, TurnEnded)])
 
 
-STAMPS = st.integers(0, 10**15).map(lambda microseconds: microseconds / 1e6)
-
-
-@given(FREQUENT, STAMPS | st.sampled_from([math.nan, -math.inf, math.inf, -1.0, 1e22]), st.none() | STAMPS)
-@example(ResultReported("", 0, {"\x80": None}), 1e-6, None)
-@example(ResultReported("t", 0, {"a": 1e-7}), 1e22, 1e-6)
+@given(FREQUENT, st.floats(), st.none() | st.floats())
+@example(ResultReported("", 0, {"\x80": None}), 5.960464477539063e-08, None)
+@example(ResultReported("t", 0, {"a": 1e-7}), 1e22, 1e-7)
 @example(ResultReported("t", 0, {"a": 1}), np.float64(0.5), np.float64(0.25))
 @example(ResultReported("t", 0, {"a": 1}), 0.5, math.inf)
 @example(ResultReported('"\n', 3, {}), 0.0, 0.0)
@@ -103,11 +100,11 @@ def test_a_frequent_event_is_spelled_as_its_record_says(event, stamp, routine_en
     if spelled is None:
         says_more = getattr(event, "checkpoint", None) or getattr(event, "failure", None) or getattr(event, "is_routine", False)
         trial_id, stamps = getattr(event, "trial_id", "a"), (stamp, routine_end_s or 0.0)
-        is_strange = not (trial_id.isascii() and trial_id.isalnum() and 0.0 <= sum(stamps) < lines.MAX_STAMP_S)
+        is_strange = not (trial_id.isascii() and trial_id.isalnum() and math.isfinite(sum(stamps)) and {*map(type, stamps)} == {float})
         assert says_more or is_strange
     else:
         form, values = spelled
-        text = segments.body_of(lines.filled(form, (7, 3, *values))[0].removesuffix(b"\n"))
+        text = form % (7, 3, *values)
         assert text.isascii()
         assert b"\n" not in text
         assert repr(strict_json.loads(text)) == repr(strict_json.loads(strict_json.to_bytes({"q": 7, "e": 3, **body})))

@@ -62,7 +62,31 @@ static int places_of(PyObject *object, Py_ssize_t num_keys, Bytes *places)
     return 1;
 }
 
-/* The texts are valid JSON, so that a number needs no more than to be told from what is none. */
+static const char *skip_digits(const char *at, const char *end)
+{
+    while (at < end && *at >= '0' && *at <= '9') at++;
+    return at;
+}
+
+static const char *read_number(const char *at, const char *end, Value *value)
+{
+    const char *digits = at += *at == '-';
+    value->kind = 'i';
+    if ((at = skip_digits(at, end)) == digits) return NULL;
+    if (at < end && *at == '.') {
+        value->kind = 'f';
+        digits = ++at;
+        if ((at = skip_digits(at, end)) == digits) return NULL;
+    }
+    if (at < end && (*at == 'e' || *at == 'E')) {
+        value->kind = 'f';
+        digits = at += at + 1 < end && (at[1] == '-' || at[1] == '+') ? 2 : 1;
+        if ((at = skip_digits(at, end)) == digits) return NULL;
+    }
+    value->end = at;
+    return at;
+}
+
 static const char *read_value(const char *at, const char *end, Value *value)
 {
     value->start = at;
@@ -75,16 +99,7 @@ static const char *read_value(const char *at, const char *end, Value *value)
         value->end = ++at;
         return at;
     }
-    if (*at == '-' || (*at >= '0' && *at <= '9')) {
-        value->kind = 'i';
-        for (; at < end && *at != ',' && *at != '}'; at++)
-            if (*at == '.' || *at == 'e' || *at == 'E')
-                value->kind = 'f';
-            else if (!((*at >= '0' && *at <= '9') || *at == '-' || *at == '+'))
-                return NULL;
-        value->end = at;
-        return at;
-    }
+    if (*at == '-' || (*at >= '0' && *at <= '9')) return read_number(at, end, value);
     value->kind = *at == 'n' ? 'n' : 'b';
     Py_ssize_t size = *at == 'f' ? 5 : 4;
     if (end - at < size) return NULL;
@@ -249,7 +264,7 @@ static char *put_single(char *to, const Value *value)
         number = *value->start == 't';
     else if (value->kind == 'i' || value->kind == 'f') {
         number = PyOS_string_to_double(value->start, &end, NULL);
-        if (end != value->end) return NULL;
+        if (PyErr_Occurred() || end != value->end) return NULL;
     } else
         return NULL;
     float single = (float)number;

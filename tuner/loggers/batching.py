@@ -2,7 +2,8 @@
 
 The driver's hooks only append to a queue, each fact once for all files that tell of it. A thread, shared by all default loggers, takes
 the queue every second, sorts it by file, and writes each file's part at one go; files are open only meanwhile, so ten thousand trials need
-no more descriptors than one. Where that takes too much of the time it is done more rarely, so that more of a file is written at one go.
+no more descriptors than one. What has begun to tell something since the last time waits for the next, unless it has told all: so most short
+trials are written at one go. Where that takes too much of the time it is done more rarely, so that more of a file is written at one go.
 When the thread falls too far behind, whoever appends writes the backlog, which bounds the memory.
 """
 
@@ -17,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, final
 
 _PERIOD_S = 1.0
-_LONGEST = 5.0
-"""How many periods may become one: five seconds are well within what a restore takes for recent, see `tuner.replay`."""
+_LONGEST = 4.0
+"""How many periods may become one: twice four seconds are within what a restore takes for recent, see `tuner.replay`."""
 _MAX_SHARE = 0.02
 _WAKE_AT = 5_000
 _CAPACITY = 10_000
@@ -40,6 +41,10 @@ class Addressee(ABC):
     @abstractmethod
     def parts(self) -> Sequence[Sink]:
         """Return who is to write its entries, each all of them; always the same."""
+
+    def expects_more(self, last: Any) -> bool:
+        """Return whether there may soon be more behind its last entry, for which it is worth waiting a little."""
+        return False
 
 
 class Sink(Addressee):
@@ -74,7 +79,8 @@ class BatchWriter:
     again with each batch; that is reported once.
 
     Args:
-        period_s: Longest time, in seconds, that an entry waits; up to five times that where writing takes more than 2 % of the time.
+        period_s: Time, in seconds, that an entry waits at most, or twice that where more is expected behind it; up to four times as long
+            where writing takes more than 2 % of the time.
         wake_at: Number of waiting entries that wakes the thread early.
         capacity: Number of waiting entries from which each `add` writes some of them itself.
         max_batch: How many entries are written under one hold of the lock.
@@ -104,6 +110,10 @@ class BatchWriter:
         self._max_batch = max_batch
         self._has_thread = has_thread
         self._waiting: deque[tuple[Addressee, Any]] = deque()
+        self._held: dict[Addressee, list[Any]] = {}
+        """What was left for the next time, since more is expected."""
+        self._overdue: frozenset[Addressee] = frozenset()
+        """Whose entries are not to be left once more."""
         self._turn = threading.Lock()
         self._wake = threading.Event()
         self._is_closing = False
@@ -114,7 +124,7 @@ class BatchWriter:
     @property
     def num_waiting(self) -> int:
         """How many entries have not been handed to their sinks yet."""
-        return len(self._waiting)
+        return len(self._waiting) + sum(map(len, list(self._held.values())))
 
     def add(self, addressee: Addressee, entry: Any) -> None:
         """Take an entry for somebody; it is written soon, after those that came before it."""
@@ -127,14 +137,25 @@ class BatchWriter:
         elif num_waiting == self._wake_at:
             self._wake.set()
 
-    def write_batch(self, pace: Pace[Any] = iter) -> bool:
+    def write_due(self, pace: Pace[Any] = iter) -> None:
+        """Write what waits, but for what has begun to wait since the last time and may have more behind it soon.
+
+        Args:
+            pace: How sinks walk through the entries.
+        """
+        self._overdue = frozenset(self._held)
+        while self.write_batch(pace, may_wait=True):
+            time.sleep(_BREATH_S)  # otherwise a caller that waits for the lock would seldom get it
+
+    def write_batch(self, pace: Pace[Any] = iter, *, may_wait: bool = False) -> bool:
         """Write the oldest entries and return whether there are more.
 
         Args:
             pace: How sinks walk through them.
+            may_wait: Leave those behind which more is expected, see `write_due`.
         """
         with self._turn:
-            shares = [(addressee.parts(), entries) for addressee, entries in self._take().items()]
+            shares = [(addressee.parts(), entries) for addressee, entries in self._take(may_wait=may_wait).items()]
             # All files of one kind before those of the next, so that what writes them stays in the processor's caches.
             for number in range(max((len(parts) for parts, _ in shares), default=0)):
                 for parts, entries in shares:
@@ -182,25 +203,31 @@ class BatchWriter:
             self.thread_cpu_s = before_s + began_s
             if self._is_closing:
                 return  # whoever closes writes the rest, without rests
-            while self.write_batch(pace):
-                time.sleep(_BREATH_S)  # otherwise a caller that waits for the lock would seldom get it
+            self.write_due(pace)
             period_s = stretched(self._period_s, time.thread_time() - began_s)
 
-    def _take(self) -> dict[Addressee, list[Any]]:
+    def _take(self, *, may_wait: bool) -> dict[Addressee, list[Any]]:
         """Take the oldest entries, up to one for a sink that gets others on another way: nobody gets a later one first."""
-        batches: dict[Addressee, list[Any]] = {}
-        taken: set[Sink] = set()
+        batches, self._held = self._held, {}
+        taken = {sink for addressee in batches for sink in addressee.parts()}
         for _ in range(min(len(self._waiting), self._max_batch)):
             addressee, entry = self._waiting[0]
             if addressee not in batches:
                 parts = addressee.parts()
                 if not taken.isdisjoint(parts):
+                    may_wait = False
                     break
                 taken.update(parts)
                 batches[addressee] = []
             batches[addressee].append(entry)
             self._waiting.popleft()
+        if may_wait:
+            self._held = {addressee: entries for addressee, entries in batches.items() if self._can_wait(addressee, entries)}
+            batches = {addressee: entries for addressee, entries in batches.items() if addressee not in self._held}
         return batches | {sink: [] for sink in self._behind if sink not in taken}
+
+    def _can_wait(self, addressee: Addressee, entries: list[Any]) -> bool:
+        return addressee not in self._overdue and addressee.expects_more(entries[-1])
 
     def _write_to(self, sink: Sink, entries: list[Any], pace: Pace[Any]) -> None:
         try:
@@ -222,7 +249,7 @@ def stretched(period_s: float, spent_s: float) -> float:
 
     Example:
         >>> stretched(1.0, 0.001), stretched(1.0, 0.05), stretched(1.0, 2.0)
-        (1.0, 2.5, 5.0)
+        (1.0, 2.5, 4.0)
     """
     return min(max(spent_s / _MAX_SHARE, period_s), _LONGEST * period_s)
 

@@ -11,7 +11,7 @@ from tuner.core.trial import Trial
 
 from .batching import Addressee, BatchWriter, Sink
 from .callback import Callback
-from .entries import Entry, Row, begin_of, is_over
+from .entries import End, Entry, Row, begin_of, is_over
 from .trial_file import TrialFileLogger
 
 GROUPED: Final[Mapping[str, str]] = {
@@ -112,6 +112,10 @@ class _TrialFiles(Addressee):
         if self._parts is None:
             self._parts = tuple(file for logger, known in self._known if (file := known or self._opened(logger)))
         return self._parts
+
+    def expects_more(self, last: Entry) -> bool:
+        """Return whether the trial is not over."""
+        return last.__class__ is not End
 
     def _opened(self, logger: TrialFileLogger) -> Sink | None:
         try:

@@ -7,8 +7,9 @@
 #include <string.h>
 
 #define HEAD 9        /* eight digits of the checksum, and a blank */
-#define MAX_NUMBER 32 /* characters of an integer, or of seconds that are written here */
-#define MAX_SECONDS 1e9
+#define MAX_NUMBER 32 /* characters of an integer of 64 bits, or of a float */
+#define MIN_PLAIN 1e-4 /* smaller floats, and greater ones than the other, are written otherwise, or have more digits */
+#define MAX_PLAIN 1e9
 #define ON_STACK 2048
 
 static uint32_t crc32_table[256];
@@ -46,19 +47,31 @@ static char *put_integer(char *to, PyObject *value)
     return put_digits(to, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, 1);
 }
 
-/* Seconds, which are whole microseconds already, so that no digit has to be found by long division. */
-static char *put_seconds(char *to, PyObject *value)
+/* As `repr` has it: the shortest digits that come back as the same number. Of one with at most 15 digits those are its own, and where they
+   end with the millionths, as in a driver's stamps, no long division has to find them. */
+static char *put_float(char *to, PyObject *value)
 {
-    double seconds = PyFloat_AsDouble(value);
-    if (seconds == -1.0 && PyErr_Occurred()) return NULL;
-    if (!(seconds >= 0.0 && seconds < MAX_SECONDS)) {
-        PyErr_SetString(PyExc_OverflowError, "a stamp must be at least 0 and below 1e9");
+    if (!PyFloat_CheckExact(value)) {
+        PyErr_SetString(PyExc_TypeError, "a float is needed; others look otherwise");
         return NULL;
     }
-    uint64_t microseconds = (uint64_t)(seconds * 1e6 + 0.5);
-    to = put_digits(to, microseconds / 1000000, 1);
-    *to++ = '.';
-    return put_digits(to, microseconds % 1000000, 6);
+    double number = PyFloat_AsDouble(value);
+    if (number >= MIN_PLAIN && number < MAX_PLAIN) {
+        uint64_t millionths = (uint64_t)(number * 1e6 + 0.5);
+        if ((double)millionths / 1e6 == number) {
+            to = put_digits(to, millionths / 1000000, 1);
+            *to++ = '.';
+            to = put_digits(to, millionths % 1000000, 6);
+            while (to[-1] == '0' && to[-2] != '.') to--;
+            return to;
+        }
+    }
+    char *digits = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
+    if (digits == NULL) return NULL;
+    size_t size = strlen(digits);
+    memcpy(to, digits, size);
+    PyMem_Free(digits);
+    return to + size;
 }
 
 static char *put_value(char *to, const char **form, PyObject *value)
@@ -72,13 +85,10 @@ static char *put_value(char *to, const char **form, PyObject *value)
         if (PyBytes_AsStringAndSize(value, &bytes, &size) < 0) return NULL;
         memcpy(to, bytes, size);
         return to + size;
-    case '.':
-        if ((*form)[0] == '6' && (*form)[1] == 'f') {
-            *form += 2;
-            return put_seconds(to, value);
-        }
+    case 'a':
+        return put_float(to, value);
     }
-    PyErr_SetString(PyExc_ValueError, "a form has no other places than %d, %b and %.6f");
+    PyErr_SetString(PyExc_ValueError, "a form has no other places than %d, %b and %a");
     return NULL;
 }
 

@@ -13,10 +13,6 @@ from zlib import crc32
 
 HEAD: Final = b'{"q":%d,"e":%d,'
 """What a body begins with, made of sequence number and epoch."""
-STAMP: Final = b"%.6f"
-"""Where a form has seconds, which are whole microseconds."""
-MAX_STAMP_S: Final = 1e9
-"""Stamps are below."""
 LINE: Final = b"%08x %b\n"
 """A line, made of the CRC-32 of a body and the body."""
 
@@ -25,12 +21,12 @@ def in_python(form: bytes, values: tuple[Any, ...]) -> tuple[bytes, int]:
     r"""Return the line of a record, and the CRC-32 of its body.
 
     Args:
-        form: The body, with places for integers (``%d``), bytes (``%b``) and stamps (`STAMP`).
+        form: The body, with places for integers (``%d``), bytes (``%b``) and finite floats (``%a``).
         values: What stands in them, in their order.
 
     Example:
-        >>> in_python(b'{"a":%d,"t":%.6f}', (1, 0.5))
-        (b'2805585e {"a":1,"t":0.500000}\n', 671438942)
+        >>> in_python(b'{"a":%d,"t":%a}', (1, 0.5))
+        (b'61d3c720 {"a":1,"t":0.5}\n', 1641269024)
     """
     body = form % values
     crc = crc32(body)

@@ -61,8 +61,8 @@ Form = bytes
 
 def _forms(fields: bytes) -> tuple[Form, Form]:
     """Return the form of a record with these fields, and that of one with `ROUTINE_END` behind them."""
-    begin = lines.HEAD + b'"t":' + lines.STAMP + b"," + fields
-    return begin + b"}", begin + b',"turn":' + lines.STAMP + b"}"
+    begin = lines.HEAD + b'"t":%a,' + fields
+    return begin + b"}", begin + b',"turn":%a}'
 
 
 _RESULT_FORMS: Final = _forms(b'"k":"result","id":"%b","a":%d,"m":%b,"c":null')
@@ -94,7 +94,7 @@ def spelled(event: Event, stamp: float, routine_end_s: float | None = None) -> t
 
     Args:
         event: What happened.
-        stamp: When, in seconds of experiment time, whole microseconds.
+        stamp: When, in seconds of experiment time.
         routine_end_s: See `ROUTINE_END`; None where no such turn ended.
 
     Returns:
@@ -103,7 +103,7 @@ def spelled(event: Event, stamp: float, routine_end_s: float | None = None) -> t
     """
     # All in one function, since between two reports the processor's caches belong to the workers, and a call costs more than what it does.
     latest_s = stamp if routine_end_s is None else stamp + routine_end_s
-    if not 0.0 <= latest_s < lines.MAX_STAMP_S:
+    if latest_s.__class__ is not float or latest_s - latest_s != 0.0:  # a NumPy scalar, of which the repr is no number, or not finite
         return None
     values: tuple[Any, ...]
     try:

@@ -179,6 +179,8 @@ class Logs:
         with self._written_with_the_knife():
             if is_overdue:
                 self._writer.flush()
+            elif self._chance.random() < 0.5:  # noqa: PLR2004
+                self._writer.write_due()
             else:
                 self._writer.write_batch()
 
