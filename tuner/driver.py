@@ -77,10 +77,10 @@ class Driver:
         tick_s: How long the driver waits at most before it looks at the clock, so that stoppers and progress displays stay alive; None
             to wait for events and deadlines only.
         helm: Where the user's wishes come from; None for nowhere.
-        in_microseconds: Whether time goes by in whole microseconds, of which a stamp is written down much faster; for clocks that always
-            go on, since a virtual one might never come to a moment in between.
         leave_at_s: Time by the executor's clock at which it asks for a stop by itself, since its own time will soon be over; None for
             never.
+        in_microseconds: Whether time goes by in whole microseconds, of which a stamp is written down much faster; for clocks that always
+            go on, since a virtual one might never come to a moment in between.
     """
 
     def __init__(  # noqa: PLR0917  (its collaborators, given once)

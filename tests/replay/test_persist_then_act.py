@@ -75,7 +75,17 @@ class Record(Callback):
 
 
 def driver_of(
-    record, scheduler=None, *, elapsed_s=0.0, tick_s=None, find_damage=None, num_to_keep=1, leave_at_s=None, at_rest=None, **settings
+    record,
+    scheduler=None,
+    *,
+    elapsed_s=0.0,
+    tick_s=None,
+    find_damage=None,
+    num_to_keep=1,
+    leave_at_s=None,
+    at_rest=None,
+    in_microseconds=False,
+    **settings,
 ):
     policy = CheckpointPolicy(can_save_on_demand=True, retention=RetentionPolicy(num_to_keep=num_to_keep))
     declared = ExperimentSettings(capacity={"cpu": 1.0}, max_trials=1, checkpoints=policy, **settings)
@@ -84,7 +94,7 @@ def driver_of(
     searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
     proposer = Proposer(searcher, {}, lambda config: {"cpu": 1.0})
     observers = Observers(proposer, CallbackList([record]), experiment.trials, Path("nowhere"), None)
-    times = {"elapsed_s": elapsed_s, "tick_s": tick_s, "leave_at_s": leave_at_s}
+    times = {"elapsed_s": elapsed_s, "tick_s": tick_s, "leave_at_s": leave_at_s, "in_microseconds": in_microseconds}
     return Driver(experiment, record, record, proposer, observers, record.delete, find_damage=find_damage, at_rest=at_rest, **times)
 
 
@@ -206,6 +216,28 @@ def test_one_driver_begins_exactly_where_the_one_before_it_ended():
     record = Record()
     record._executor._now_s = 1e5 / 3
     assert driver_of(record, elapsed_s=0.1).elapsed_s == 0.1
+
+
+class Stamps(Record):
+    """Keeps the stamps."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.stamps = []
+
+    def append(self, event, at_s, advice):
+        super().append(event, at_s, advice)
+        self.stamps.append(at_s)
+
+
+def test_where_time_goes_by_in_microseconds_all_stamps_are_whole_ones():
+    record = Stamps(duration_s=1 / 3)
+    driver = driver_of(record, elapsed_s=0.290001, in_microseconds=True)
+    assert driver.elapsed_s == 0.290001
+    driver.run()
+    assert record.stamps == sorted(record.stamps)
+    assert [float(f"{stamp:.6f}") for stamp in record.stamps] == record.stamps
+    assert record.stamps[-1] == driver.elapsed_s == 1.956668
 
 
 class Stuck(Record):
