@@ -7,17 +7,16 @@ numbers, texts, booleans and nulls, or a text that has to be quoted, rows are ma
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterable, Mapping
-from typing import Final, final
+from contextlib import suppress
+from typing import Any, Final, final
 
 from tuner.storage.strict_json import to_bytes
 
-try:
-    from ._rows import events, num_alike, table
-except ImportError:  # no compiler was there when this was installed
-    IS_COMPILED = False
-else:
-    IS_COMPILED = True
+_rows: Any = None
+with suppress(ImportError):  # no compiler was there when this was installed
+    _rows = importlib.import_module("._rows", __package__)
 
 _MAX_NAMES: Final = 255
 _KIND: Final[Mapping[type, bytes]] = {int: b"i", float: b"f", str: b"s", bool: b"b", type(None): b"n"}
@@ -51,7 +50,8 @@ class Layout:
             texts: JSON objects without blanks, valid, in ASCII.
             start: The number of the first to be looked at.
         """
-        return num_alike(texts, start, self._keys, self._kinds)
+        num: int = _rows.num_alike(texts, start, self._keys, self._kinds)
+        return num
 
     def table(self, texts: list[bytes], columns: tuple[str, ...]) -> bytes | None:
         """Return a line of a CSV file for each of the texts; None if a cell would have to be quoted.
@@ -60,7 +60,8 @@ class Layout:
             texts: Texts that look so.
             columns: Some of the names, in the order of the columns.
         """
-        return table(texts, self._keys, self._places(columns))
+        lines: bytes | None = _rows.table(texts, self._keys, self._places(columns))
+        return lines
 
     def events(self, texts: list[bytes], times: list[float], step: str, names: Mapping[str, bytes], head: bytes) -> bytes | None:
         """Return a record of an event file for each of the texts; None where a step is not positive or a value exceeds 32 bits.
@@ -74,7 +75,9 @@ class Layout:
         """
         if step not in self._place_of:
             return None
-        return events(texts, times, self._keys, self._place_of[step], self._places(tuple(names)), head, tuple(names.values()))
+        places, heads = self._places(tuple(names)), tuple(names.values())
+        records: bytes | None = _rows.events(texts, times, self._keys, self._place_of[step], places, head, heads)
+        return records
 
     def _new_places(self, names: Iterable[str]) -> bytes:
         return bytes(self._place_of[name] for name in names)
@@ -87,4 +90,4 @@ def layout_of(class_of: Mapping[str, type]) -> Layout | None:
         class_of: The class of each value, by its name.
     """
     is_known = 0 < len(class_of) <= _MAX_NAMES and all(map(_KIND.__contains__, class_of.values()))
-    return Layout(class_of) if is_known and IS_COMPILED else None
+    return Layout(class_of) if _rows and is_known else None

@@ -6,6 +6,7 @@ there, and in Python where it was not.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -36,6 +37,4 @@ def in_python(form: bytes, values: tuple[Any, ...]) -> tuple[bytes, int]:
 filled: Callable[[bytes, tuple[Any, ...]], tuple[bytes, int]] = in_python
 """The faster of the two that is there."""
 with suppress(ImportError):  # no compiler was there when this was installed
-    from ._lines import filled as in_c
-
-    filled = in_c
+    filled = importlib.import_module("._lines", __package__).filled
