@@ -164,8 +164,11 @@ def test_what_does_not_belong_together_is_refused():
         texts._rows.num_alike(one, 0, (), b"")
     with pytest.raises(ValueError, match="one kind"):
         texts._rows.num_alike(one, 0, (b'"a":',), b"")
-    with pytest.raises(IndexError, match="beyond the last key"):
-        texts._rows.table(one, (b'"a":',), b"\x01")
+    with pytest.raises(ValueError, match="before the first"):
+        texts._rows.num_alike(one, -1, (b'"a":',), b"i")
+    for places in (b"\x01", b"\x00\x00"):
+        with pytest.raises(ValueError, match="each once"):
+            texts._rows.table(one, (b'"a":',), places)
     with pytest.raises(ValueError, match="a time for each text"):
         texts._rows.events(one, [], (b'"a":',), 0, b"\x00", b"", (b"x",))
     with pytest.raises(TypeError):

@@ -53,12 +53,16 @@ static int keys_of(PyObject *tuple, Keys *keys)
 
 static int places_of(PyObject *object, Py_ssize_t num_keys, Bytes *places)
 {
+    char is_taken[MAX_KEYS] = {0};
     if (!bytes_of(object, places)) return 0;
-    for (Py_ssize_t i = 0; i < places->size; i++)
-        if ((unsigned char)places->text[i] >= num_keys) {
-            PyErr_SetString(PyExc_IndexError, "a place is beyond the last key");
+    for (Py_ssize_t i = 0; i < places->size; i++) {
+        unsigned char place = (unsigned char)places->text[i];
+        if (place >= num_keys || is_taken[place]) {
+            PyErr_SetString(PyExc_ValueError, "places must be those of keys, each once");
             return 0;
         }
+        is_taken[place] = 1;
+    }
     return 1;
 }
 
@@ -131,8 +135,8 @@ static PyObject *num_alike(PyObject *module, PyObject *args)
     (void)module;
     if (!PyArg_ParseTuple(args, "O!nO!y#", &PyList_Type, &texts, &start, &PyTuple_Type, &tuple, &kinds.text, &kinds.size)) return NULL;
     if (!keys_of(tuple, &keys)) return NULL;
-    if (kinds.size != keys.num_keys) {
-        PyErr_SetString(PyExc_ValueError, "each key has one kind");
+    if (kinds.size != keys.num_keys || start < 0) {
+        PyErr_SetString(PyExc_ValueError, "each key has one kind, and no text comes before the first");
         return NULL;
     }
     Py_ssize_t at = start;
@@ -180,9 +184,8 @@ static PyObject *table(PyObject *module, PyObject *args)
         if (!bytes_of(PyList_GetItem(texts, i), &text)) return NULL;
         size += text.size;
     }
-    /* No cell is longer than its value, of which there may be more than one only in a table with a column twice. */
-    size = size * (places.size > keys.num_keys ? places.size : 1) + num_texts * (places.size + 2);
-    char *buffer = PyMem_Malloc(size ? size : 1), *to = buffer;
+    /* No cell is longer than its value, and each stands once in a line. */
+    char *buffer = PyMem_Malloc(size + num_texts * (places.size + 2) + 1), *to = buffer;
     if (buffer == NULL) return PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < num_texts; i++) {
         if (!bytes_of(PyList_GetItem(texts, i), &text)) goto done;
