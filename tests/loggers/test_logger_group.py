@@ -9,6 +9,7 @@ from tuner.core.trial import Ending, Failure, Status
 from tuner.loggers import Callback, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.loggers.callback_list import CallbackList
 from tuner.loggers.csv_logger import read_table
+from tuner.storage.strict_json import to_bytes
 
 
 @pytest.fixture
@@ -65,6 +66,30 @@ def test_the_files_are_those_that_the_loggers_would_write_alone(three, make_tria
     for name in ("params.json", "result.json", "progress.csv"):
         text = (Path(together.local_path) / name).read_text()
         assert text.replace("t00001", "t00002") == (Path(alone.local_path) / name).read_text()
+
+
+class Doubts(Callback):
+    """Makes each loss nine."""
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        result["loss"] = 9.0
+
+
+@pytest.mark.parametrize(("is_first", "loss"), [(True, 9.0), (False, 0.5)])
+def test_the_text_of_a_result_counts_where_nobody_can_have_changed_it(three, make_trial, report, is_first, loss):
+    trial = make_trial()
+    callbacks = CallbackList([Doubts(), *three] if is_first else [*three, Doubts()])
+    callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
+    for iteration in (1, 2):
+        result = report(trial, iteration, loss=0.5)
+        text = to_bytes({name: value for name, value in result.items() if name != "config"})
+        callbacks.on_trial_result(result, text, iteration=iteration, trials=[trial], trial=trial)
+    callbacks.on_trial_result(report(trial, 3, loss=0.5), iteration=3, trials=[trial], trial=trial)
+    end(callbacks, trial)
+    callbacks.call("on_experiment_end", trials=[trial])
+    header, lines = read_table(Path(trial.local_path) / "progress.csv")
+    assert [float(line[header.index("loss")]) for line in lines] == [loss] * 3
+    assert [row["loss"] for row in map(json.loads, (Path(trial.local_path) / "result.json").read_text().splitlines())] == [loss] * 3
 
 
 def test_a_defect_of_one_switches_off_that_one_and_costs_the_others_nothing(three, make_trial, report, monkeypatch, caplog):
