@@ -12,6 +12,7 @@ from setuptools import Distribution, Extension
 SOURCES = {
     "tuner.loggers._rows": "tuner/loggers/_rows.c",
     "tuner.storage._lines": "tuner/storage/_lines.c",
+    "tuner.storage._plain": "tuner/storage/_plain.c",
 }
 
 

@@ -6,8 +6,10 @@ it in a fraction of that, but writes ``null`` for what is not finite and knows n
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Any, Final
 
@@ -31,7 +33,7 @@ def dumps(value: Any, *, is_pretty: bool = False) -> bytes | None:
         is_pretty: Indent by two blanks and sort the keys; else it is one line without blanks.
     """
     try:
-        data = orjson.dumps(value, option=_PRETTY if is_pretty else None) if _is_plain(value) else b""
+        data = orjson.dumps(value, option=_PRETTY if is_pretty else None) if is_plain(value) else b""
     except (TypeError, RecursionError):  # other keys than texts, long integers, half a character, too deep
         return None
     return data if data and data.isascii() else None
@@ -63,7 +65,12 @@ def loads(data: bytes) -> Any:
     return orjson.loads(data)
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain_in_python(value: Any) -> bool:
+    """Return whether a value consists of what orjson writes as it is meant.
+
+    That is dictionaries, lists, tuples, texts, integers, booleans, None and finite floats; keys and sizes are orjson's business. Also no,
+    for speed, where of numbers in a list only the sum is not finite.
+    """
     # Exact classes only: a subclass may mean something of its own.
     kind = value.__class__
     if kind is dict:
@@ -80,7 +87,7 @@ def _is_plain(value: Any) -> bool:
             if item - item != 0.0:
                 return False
         elif not (kind is str or kind is int or kind is bool or item is None) and (
-            not (kind is dict or kind is list or kind is tuple) or not _is_plain(item)
+            not (kind is dict or kind is list or kind is tuple) or not is_plain_in_python(item)
         ):
             return False
     return True
@@ -98,3 +105,9 @@ def _is_plain_scalar(value: Any) -> bool:
     if value.__class__ is float:
         return bool(value - value == 0.0)
     return value is None or value.__class__ in (str, int, bool)
+
+
+is_plain: Callable[[Any], bool] = is_plain_in_python
+"""The faster of the two that is there."""
+with suppress(ImportError):  # no compiler was there when this was installed
+    is_plain = importlib.import_module("._plain", __package__).is_plain
