@@ -85,14 +85,9 @@ class Insistence:
         try:
             write()
         except StorageError as refusal:
-            self.insist(write, refusal)
+            self._try_again(write, refusal)
 
-    def insist(self, write: Callable[[], None], refusal: StorageError) -> None:
-        """Call `write`, which has just been refused, until it succeeds.
-
-        Raises:
-            StorageError: As `write` did, when trying again is over.
-        """
+    def _try_again(self, write: Callable[[], None], refusal: StorageError) -> None:
         started_s, failing_since_s = self._clock(), math.inf
         _log.warning("%s; trials wait meanwhile, it is tried again every second", refusal)
         while True:

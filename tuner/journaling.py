@@ -8,7 +8,6 @@ from typing import final
 
 from tuner.core.counsel import Advice
 from tuner.core.events import Event, StopRequested, TurnEnded
-from tuner.errors import StorageError
 from tuner.storage import records
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
@@ -86,17 +85,11 @@ class JournalLog:
         Raises:
             StorageError: If waiting is over, see `patience_s`; what was taken in stays in memory, and nobody may be answered.
         """
-        # Nothing else is done as often, and a call costs more than what most of those saved here would do.
-        statistics = self.journal.statistics
-        spent_s = statistics.driver_s
-        try:
-            self.journal.flush()
-        except StorageError as refusal:
-            self._insistence.insist(self.journal.flush, refusal)
-        if self._cleaner.held:
-            self._cleaner.release()
+        spent_s = self.journal.statistics.driver_s
+        self._insistence.on(self.journal.flush)
+        self._cleaner.release()
         if self._accountant:
-            self._accountant.take_pause(statistics.driver_s - spent_s)
+            self._accountant.take_pause(self.journal.statistics.driver_s - spent_s)
 
     def ask_to_stop(self, request: StopRequested) -> None:
         """Let waiting for the storage end soon; may be called from signal handlers and other threads."""

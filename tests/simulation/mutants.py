@@ -187,7 +187,7 @@ JOURNAL = _of(
     ("        if sync:\n            disk.sync(descriptor)\n", "", "I14 I1"),
 ) + _of(
     "tuner/storage/cleaner.py",
-    ("and self.held[0][0] <= safe:", ":", "I15"),
+    ("and self._held[0][0] <= safe:", ":", "I15"),
     ("self._journal.synced_sequence if is_synced else self", "self._journal.written_sequence if is_synced else self", "I15"),
 )  # fmt: skip
 

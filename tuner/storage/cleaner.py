@@ -29,13 +29,12 @@ class CheckpointCleaner:
         discard: Takes what has become safe to delete; None deletes it in a thread.
 
     Attributes:
-        held: What is to be deleted and may not be yet, each with the number of the last record before it.
         thread_cpu_s: What the thread has computed, in seconds.
     """
 
     def __init__(self, journal: Journal, discard: Callable[[Path], None] | None = None) -> None:
         self._journal = journal
-        self.held: deque[tuple[int, Path]] = deque()
+        self._held: deque[tuple[int, Path]] = deque()
         self._released: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._discard = discard or self._hand_to_thread
@@ -56,16 +55,16 @@ class CheckpointCleaner:
 
     def delete(self, path: Path) -> None:
         """Delete a checkpoint's directory as soon as it is safe; called after its record was appended."""
-        self.held.append((self._journal.last_sequence, path))
+        self._held.append((self._journal.last_sequence, path))
 
     def release(self) -> None:
         """Let the thread delete what has become safe to delete; called after each flush of the journal."""
-        if not self.held:
+        if not self._held:
             return
         is_synced = self._journal.policy is not SyncPolicy.PROCESS
         safe = self._journal.synced_sequence if is_synced else self._journal.written_sequence
-        while self.held and self.held[0][0] <= safe:
-            self._discard(self.held.popleft()[1])
+        while self._held and self._held[0][0] <= safe:
+            self._discard(self._held.popleft()[1])
 
     def _hand_to_thread(self, path: Path) -> None:
         self._released.put(path)
