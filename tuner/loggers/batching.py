@@ -145,7 +145,8 @@ class BatchWriter:
         """
         self._overdue = frozenset(self._held)
         while self.write_batch(pace, may_wait=True):
-            time.sleep(_BREATH_S)  # otherwise a caller that waits for the lock would seldom get it
+            if self._has_thread:
+                time.sleep(_BREATH_S)  # otherwise a caller that waits for the lock would seldom get it
 
     def write_batch(self, pace: Pace[Any] = iter, *, may_wait: bool = False) -> bool:
         """Write the oldest entries and return whether there are more.

@@ -209,8 +209,8 @@ def _lines_of(blocks: Sequence[Block], columns: tuple[str, ...], pace: Pace[Any]
     """Return a line for each row, as the file holds them."""
     parts = []
     for block in blocks:
-        layout = block.shape.layout if block.shape and block.texts and len(block.shape.names) == len(columns) else None
-        part = layout.table(block.texts, columns) if layout and len(columns) > 1 else None
+        is_full = block.shape is not None and len(block.shape.names) == len(columns) > 1  # an empty cell on its own would have to be quoted
+        part = block.layout.table(block.texts, columns) if block.layout and is_full else None
         if part is None:
             return _encode(*_cells_of(blocks, columns, pace))
         parts.append(part)

@@ -15,7 +15,7 @@ from tuner.core.result import CONFIG, SCALARS, TIMESTEPS_TOTAL, flatten
 from tuner.core.trial import Ending, Trial
 from tuner.storage import strict_json
 
-from .texts import layout_of
+from .texts import IS_COMPILED, Layout, layout_of
 
 
 class Begin(NamedTuple):
@@ -150,6 +150,11 @@ class Block:
         self._values: list[tuple[Any, ...]] | None = None
 
     @property
+    def layout(self) -> Layout | None:
+        """How all of their texts look; None where they were parsed."""
+        return self.shape.layout if self.shape and self.texts else None
+
+    @property
     def values(self) -> list[tuple[Any, ...]]:
         """The values of each row, in the order of their names; empty without a shape."""
         if self._values is None:
@@ -163,8 +168,10 @@ _recent: deque[Shape] = deque(maxlen=1)
 
 def blocks_of(rows: Iterable[Row]) -> list[Block]:
     """Return the rows, block by block."""
-    blocks: list[Block] = []
     rows = list(rows)
+    if not IS_COMPILED:
+        return _parsed(rows)
+    blocks: list[Block] = []
     texts = [row.text for row in rows]
     parsed: list[Row] = []
     at = 0

@@ -187,10 +187,9 @@ class _EventFile(TrialFile):
         if block.shape:
             curves = _curves_of(block.shape)
             self._counts_timesteps = curves.step == keys.TIMESTEPS_TOTAL
-            layout = block.shape.layout if block.texts else None
-            if layout and curves.names:
+            if block.layout and curves.names:
                 told_at = [row.at for row in block.rows]
-                if (data := layout.events(block.texts, told_at, curves.step, *self._encoder.outline(curves.names))) is not None:
+                if (data := block.layout.events(block.texts, told_at, curves.step, *self._encoder.outline(curves.names))) is not None:
                     yield data
                     return
             steps = (int(row.result.get(curves.step, 0)) for row in block.rows)

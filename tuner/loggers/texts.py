@@ -17,6 +17,8 @@ from tuner.storage.strict_json import to_bytes
 _rows: Any = None
 with suppress(ImportError):  # no compiler was there when this was installed
     _rows = importlib.import_module("._rows", __package__)
+IS_COMPILED: Final = _rows is not None
+"""Whether rows can be made without parsing at all."""
 
 _MAX_NAMES: Final = 255
 _KIND: Final[Mapping[type, bytes]] = {int: b"i", float: b"f", str: b"s", bool: b"b", type(None): b"n"}
@@ -29,18 +31,14 @@ class Layout:
 
     Args:
         class_of: The class of each value, by its name; all of them scalars.
-
-    Attributes:
-        names: The names.
     """
 
-    __slots__ = ("_keys", "_kinds", "_place_of", "_places", "names")
+    __slots__ = ("_keys", "_kinds", "_place_of", "_places")
 
     def __init__(self, class_of: Mapping[str, type]) -> None:
-        self.names = tuple(class_of)
-        self._keys = tuple(to_bytes(name) + b":" for name in self.names)
+        self._keys = tuple(to_bytes(name) + b":" for name in class_of)
         self._kinds = b"".join(_KIND[its_class] for its_class in class_of.values())
-        self._place_of = {name: place for place, name in enumerate(self.names)}
+        self._place_of = {name: place for place, name in enumerate(class_of)}
         self._places = functools.lru_cache(maxsize=8)(self._new_places)
 
     def num_alike(self, texts: list[bytes], start: int) -> int:
@@ -90,4 +88,4 @@ def layout_of(class_of: Mapping[str, type]) -> Layout | None:
         class_of: The class of each value, by its name.
     """
     is_known = 0 < len(class_of) <= _MAX_NAMES and all(map(_KIND.__contains__, class_of.values()))
-    return Layout(class_of) if _rows and is_known else None
+    return Layout(class_of) if IS_COMPILED and is_known else None

@@ -92,7 +92,7 @@ static char *put_value(char *to, const char **form, PyObject *value)
     return NULL;
 }
 
-/* An upper bound of the line's size; -1 with an error set where the values do not fit. */
+/* An upper bound of the line's size, if the values fit their form. */
 static Py_ssize_t size_of(PyObject *values, Py_ssize_t form_size)
 {
     Py_ssize_t size = HEAD + form_size + 1;
