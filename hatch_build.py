@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,11 @@ def compiled(root: Path) -> list[Path]:
     os.chdir(root)
     command = Distribution({"name": "tuner-hpo", "ext_modules": extensions}).get_command_obj("build_ext")
     command.inplace = True
-    command.ensure_finalized()
-    results = [root / command.get_ext_fullpath(name) for name in SOURCES]
-    for path in results:
-        path.unlink(missing_ok=True)  # it may be of an older source
-    command.run()
+    with tempfile.TemporaryDirectory() as directory:  # so that nothing of an older source, or header, is taken for up to date
+        command.build_temp = command.build_lib = directory
+        command.ensure_finalized()
+        results = [root / command.get_ext_fullpath(name) for name in SOURCES]
+        for path in results:
+            path.unlink(missing_ok=True)
+        command.run()
     return [path for path in results if path.exists()]

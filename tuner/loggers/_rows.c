@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../storage/_crc.h"
+
 #define MAX_KEYS 255
 #define MAX_VARINT 10
 #define FRAME 16 /* of a record: size, its checksum, and the checksum of the payload */
@@ -208,21 +210,10 @@ done:
 
 static uint32_t crc32c_table[256];
 
-static void fill_crc32c_table(void)
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78u : 0); /* Castagnoli's polynomial, reflected */
-        crc32c_table[byte] = crc;
-    }
-}
-
 /* Masked as TensorFlow's record format wants it. */
 static uint32_t checksum(const char *data, Py_ssize_t size)
 {
-    uint32_t crc = 0xFFFFFFFFu;
-    for (Py_ssize_t i = 0; i < size; i++) crc = crc >> 8 ^ crc32c_table[(crc ^ (unsigned char)data[i]) & 0xFF];
-    crc ^= 0xFFFFFFFFu;
+    uint32_t crc = crc_of(crc32c_table, data, size);
     return (crc >> 15 | crc << 17) + 0xA282EAD8u;
 }
 
@@ -344,6 +335,6 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_rows", "See tex
 
 PyMODINIT_FUNC PyInit__rows(void)
 {
-    fill_crc32c_table();
+    fill_crc_table(crc32c_table, 0x82F63B78u); /* Castagnoli's */
     return PyModule_Create(&definition);
 }

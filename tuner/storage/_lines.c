@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_crc.h"
+
 #define HEAD 9        /* eight digits of the checksum, and a blank */
 #define MAX_NUMBER 32 /* characters of an integer of 64 bits, or of a float */
 #define MIN_PLAIN 1e-4 /* smaller floats, and greater ones than the other, are written otherwise, or have more digits */
@@ -13,22 +15,6 @@
 #define ON_STACK 2048
 
 static uint32_t crc32_table[256];
-
-static void fill_crc32_table(void)
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0); /* that of zlib */
-        crc32_table[byte] = crc;
-    }
-}
-
-static uint32_t crc32_of(const char *data, Py_ssize_t size)
-{
-    uint32_t crc = 0xFFFFFFFFu;
-    for (Py_ssize_t i = 0; i < size; i++) crc = crc >> 8 ^ crc32_table[(crc ^ (unsigned char)data[i]) & 0xFF];
-    return crc ^ 0xFFFFFFFFu;
-}
 
 static char *put_digits(char *to, uint64_t number, int num_digits)
 {
@@ -132,7 +118,7 @@ static PyObject *filled(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "there are more values than a form has places");
         goto done;
     }
-    uint32_t crc = crc32_of(line + HEAD, to - line - HEAD);
+    uint32_t crc = crc_of(crc32_table, line + HEAD, to - line - HEAD);
     for (int i = 0; i < 8; i++) line[i] = "0123456789abcdef"[crc >> (28 - 4 * i) & 0xF];
     line[HEAD - 1] = ' ';
     *to++ = '\n';
@@ -151,6 +137,6 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_lines", "See li
 
 PyMODINIT_FUNC PyInit__lines(void)
 {
-    fill_crc32_table();
+    fill_crc_table(crc32_table, 0xEDB88320u); /* that of zlib */
     return PyModule_Create(&definition);
 }
