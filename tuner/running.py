@@ -152,7 +152,8 @@ class Run:
         configs = ConfigCodec(plan.space, self._objects)
         if self._resumption:
             _end_leftovers(directory)
-            tail, rebuilt = self._taken_up(self._resumption, configs)
+            with rare_garbage_collection():  # half a million objects come into being, and none of them is garbage
+                tail, rebuilt = self._taken_up(self._resumption, configs)
         else:
             tail, rebuilt = START, rebuild(plan, directory, settings, None, configs)
         with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:

@@ -18,7 +18,7 @@ from tuner.errors import StorageError
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import strict_json
 from tuner.storage.configs import ConfigCodec, missing
-from tuner.storage.layout import trial_directory
+from tuner.storage.layout import trial_path
 from tuner.storage.snapshot import Snapshot, SnapshotClock, load_newest, write_parts
 
 from .accounting import Accountant, Costs
@@ -289,7 +289,7 @@ def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
     """
     state.take_up(snapshot.state)
     for trial in state.experiment.trials:
-        trial.local_path = str(trial_directory(directory, trial.trial_id))
+        trial.local_path = trial_path(directory, trial.trial_id)
     return float(snapshot.state["elapsed_s"])
 
 

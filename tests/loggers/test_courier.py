@@ -9,8 +9,8 @@ import pytest
 from tuner.core.trial import CheckpointRecord, Ending, Graft, Status
 from tuner.loggers.callback_list import CallbackList
 from tuner.loggers.courier import Courier, Tracker, rows_after
+from tuner.loggers.entries import Row
 from tuner.loggers.tracker import TrackerCallback, measured, num_lasting
-from tuner.loggers.trial_file import Row
 
 
 class Unreachable(Exception):

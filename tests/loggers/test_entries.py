@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.loggers.appending import append, remove, replace_file
 from tuner.loggers.entries import Begin, End, Row, Segment, begin_of, blocks_of, segments_of
-from tuner.loggers.trial_file import append, remove, replace_file
 
 BEGIN = Begin({}, True, -1, None, 0, 0.0)
 AGAIN = Begin({}, False, 3, None, 0, 1.0)

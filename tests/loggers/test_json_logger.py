@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.trial import Ending, Failure, Status
-from tuner.loggers import trial_file
+from tuner.loggers import appending
 from tuner.loggers.callback_list import CallbackList
 from tuner.loggers.entries import Row, blocks_of
 from tuner.loggers.json_logger import JsonLoggerCallback, _lines_of, encode_json, json_bytes
@@ -183,7 +183,7 @@ def test_a_full_disk_loses_and_doubles_nothing_once_there_is_space_again(logger,
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))
     logger.writer.flush()
-    real_write, room = trial_file.os.write, [num_bytes]
+    real_write, room = appending.os.write, [num_bytes]
 
     def write(descriptor, data):
         taken = real_write(descriptor, data[: room[0]]) if room[0] else 0
@@ -193,7 +193,7 @@ def test_a_full_disk_loses_and_doubles_nothing_once_there_is_space_again(logger,
         return taken
 
     with monkeypatch.context() as patch:
-        patch.setattr(trial_file.os, "write", write)
+        patch.setattr(appending.os, "write", write)
         logger.log_trial_result(2, trial, report(trial, 2))
         logger.writer.flush()
         assert [row["training_iteration"] for row in rows_of(trial)] == [1]

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from tuner.core.trial import CheckpointRecord, Ending, Graft, Status
-from tuner.loggers import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, tensorboard_logger, trial_file
+from tuner.loggers import (
+    BatchWriter,
+    CSVLoggerCallback,
+    JsonLoggerCallback,
+    TBXLoggerCallback,
+    appending,
+    csv_logger,
+    json_logger,
+    tensorboard_logger,
+    trial_file,
+)
 from tuner.loggers.event_file import EventEncoder, records, shown
 
 
@@ -103,7 +113,9 @@ def test_of_a_trial_that_never_started_nothing_is_written(logger, make_trial, tm
 def test_in_the_directory_of_a_trial_that_had_none_nothing_is_looked_for(logger, told, begin, monkeypatch):
     trial = begin(2)
     Path(trial.local_path).mkdir()  # as its worker does
-    for module, name in [(trial_file, "remove"), (trial_file, "make_folder"), (tensorboard_logger, "_event_files")]:
+    for module in (csv_logger, json_logger, tensorboard_logger):
+        monkeypatch.setattr(module, "remove", None)
+    for module, name in [(appending, "make_folder"), (tensorboard_logger, "_event_files")]:
         monkeypatch.setattr(module, name, None)
     assert told(trial) == [1, 2]
     assert not logger.takes(trial.local_path)

@@ -8,7 +8,7 @@ import pytest
 
 from tuner.core.trial import CheckpointRecord, Ending, Status
 from tuner.loggers.courier import Begun
-from tuner.loggers.trial_file import Row
+from tuner.loggers.entries import Row
 from tuner.loggers.wandb_files import records, trace_of
 from tuner.loggers.wandb_logger import WandbLoggerCallback
 from tuner.storage.checkpoints import Checkpoint

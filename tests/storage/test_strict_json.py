@@ -45,6 +45,8 @@ def read(text):
 @example("[18446744073709551616]")
 @example('{"a": -9223372036854775809}')
 @example("0.00012345678901234567")
+@example("[0.00012345678901234567, 18446744073709551616]")
+@example('"18446744073709551616"')
 @example("[1e400, -0]")
 @example('"\\ud800"')
 def test_bytes_are_read_as_text_is_however_long_the_numbers(text):

@@ -202,12 +202,12 @@ def result_of(
             checkpoints have no score of their own.
         mode: ``"min"`` or ``"max"``: the direction in which that metric is optimised.
     """
-    directory = Path(trial.local_path) if trial.local_path else layout.trial_directory(experiment_path, trial.trial_id)
+    directory = trial.local_path or layout.trial_path(experiment_path, trial.trial_id)
     config = dict(trial.config)
     has_metric = metric is not None and retention.score_attribute is None
     return Result(
         trial_id=trial.trial_id,
-        path=str(directory),
+        path=directory,
         config=config,
         metrics={
             **(trial.last_result or {TRIAL_ID: trial.trial_id}),
@@ -215,13 +215,13 @@ def result_of(
             DONE: is_over(trial),
             EXPERIMENT_TAG: trial.experiment_tag,
         },
-        checkpoint=Checkpoint(directory / trial.checkpoint.directory) if trial.checkpoint else None,
+        checkpoint=Checkpoint(Path(directory, trial.checkpoint.directory)) if trial.checkpoint else None,
         error=_error_of(trial),
         status=trial.status,
         ending=trial.ending,
         metric=metric if has_metric else None,
         mode=mode if has_metric else None,
-        kept_checkpoints=[Checkpoint(directory / record.directory) for record in ranked(trial.checkpoints, retention)],
+        kept_checkpoints=[Checkpoint(Path(directory, record.directory)) for record in ranked(trial.checkpoints, retention)],
         num_to_keep=retention.num_to_keep,
         rows=rows,
     )

@@ -85,7 +85,7 @@ trial_argument: Final[Callable[..., Any]] = click.argument("trial", type=TrialTy
 
 def trial_folders(experiment: Path) -> list[str]:
     """Return the names of the directories of an experiment's trials."""
-    own = {layout.JOURNAL, layout.SNAPSHOT, layout.OBJECTS, layout.REQUESTS}
+    own = {*layout.SWEPT, layout.OBJECTS, layout.REQUESTS}
     return sorted(path.name for path in experiment.iterdir() if path.is_dir() and path.name not in own and not path.name.startswith("."))
 
 

@@ -62,12 +62,17 @@ SCALARS = frozenset({float, int, str, bool, type(None)})
 """The classes of what nearly every result consists of."""
 
 
+def identity(result: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells a result of a trial from all others: its iteration and its times."""
+    return tuple(map(result.get, _IDENTITY))
+
+
 def is_same_report(told: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
     """Return whether what a file tells is one certain result, as far as its iteration and its times say so.
 
     The iteration alone does not: an attempt that is over may have reported the same one.
     """
-    return all(told.get(key) == result.get(key) for key in _IDENTITY)
+    return identity(told) == identity(result)
 
 
 def flatten(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from tuner.core.result import is_same_report
 from tuner.core.trial import Trial
 from tuner.storage.layout import PROGRESS
 
+from .appending import remove
 from .batching import Pace
 from .entries import Block, Segment
-from .trial_file import TrialFile, TrialFileLogger, remove
+from .trial_file import TrialFile, TrialFileLogger
 
 _AUTO_FILLED = (
     keys.TIMESTAMP,
@@ -91,6 +92,9 @@ class _CsvFile(TrialFile):
     def is_complete(self, trial: Trial) -> bool:
         num_rows, last = _extent(self._path)
         return num_rows == trial.num_rows and (num_rows == 0 or is_same_report(last, trial.last_result))
+
+    def paths(self) -> Sequence[str]:
+        return (self._path,)
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if self.is_new:

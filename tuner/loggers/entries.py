@@ -11,11 +11,14 @@ from math import isfinite
 from operator import itemgetter
 from typing import Any, NamedTuple, assert_never, final
 
-from tuner.core.result import CONFIG, SCALARS, TIMESTEPS_TOTAL, flatten
+from tuner.core.result import CONFIG, SCALARS, TIMESTEPS_TOTAL, flatten, identity
 from tuner.core.trial import Ending, Trial
 from tuner.storage import strict_json
 
 from .texts import IS_COMPILED, Layout, layout_of
+
+Told = tuple[Any, ...]
+"""How much there is to be told of a trial: the number of its results, and what tells the last of them from others."""
 
 
 class Begin(NamedTuple):
@@ -231,10 +234,12 @@ class End(NamedTuple):
     Attributes:
         has_failed: Whether it ended in ERROR.
         at: Unix time.
+        told: How much there was to be told of it; empty where nobody need know.
     """
 
     has_failed: bool
     at: float
+    told: Told = ()
 
 
 Entry = Begin | Row | End
@@ -303,6 +308,11 @@ def begin_of(trial: Trial) -> Begin:
     origin = trial.graft.checkpoint if trial.graft else own
     resumed_step = origin.counters.get(TIMESTEPS_TOTAL) if origin else None
     return Begin(trial.config, trial.attempt <= 1, trial.resumed_iteration, resumed_step, num_earlier, time.time())
+
+
+def told_of(trial: Trial) -> Told:
+    """Return how much there is to be told of a trial."""
+    return trial.num_rows, *identity(trial.last_result)
 
 
 def is_over(trial: Trial) -> bool:

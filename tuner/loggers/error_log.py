@@ -12,8 +12,8 @@ from typing import Any
 from tuner.core.trial import Failure, Trial
 from tuner.storage.layout import ERROR, STARTED_AGAIN, trial_directory
 
+from .appending import append
 from .callback import Callback
-from .trial_file import append
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 

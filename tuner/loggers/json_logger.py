@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -14,9 +14,10 @@ from tuner.storage import fast_json
 from tuner.storage.layout import PARAMS, RESULTS
 from tuner.storage.strict_json import describe
 
+from .appending import remove
 from .batching import Pace
 from .entries import Block, Row, Segment
-from .trial_file import TrialFile, TrialFileLogger, remove
+from .trial_file import TrialFile, TrialFileLogger
 
 _MAX_TEXT = 1_000
 """Characters that are kept of the text of what JSON does not know; the configuration stands in every row."""
@@ -72,6 +73,9 @@ class _JsonFile(TrialFile):
         except ValueError:
             return False
         return isinstance(last, dict) and is_same_report(last, trial.last_result)
+
+    def paths(self) -> Sequence[str]:
+        return self.path_of(PARAMS), self._path
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:

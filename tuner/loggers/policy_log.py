@@ -9,9 +9,9 @@ from typing import Any, final
 from tuner.core.trial import Graft, Trial
 from tuner.storage import layout
 
+from .appending import append, replace_file
 from .callback import Callback
 from .json_logger import json_bytes
-from .trial_file import append, replace_file
 
 
 @final

@@ -9,7 +9,7 @@ import numbers
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -19,10 +19,11 @@ from tuner.core import result as keys
 from tuner.core.result import as_float, flatten
 from tuner.core.trial import Trial
 
+from .appending import remove
 from .batching import BatchWriter, Pace
 from .entries import Begin, Block, Entry, Row, Segment, Shape
 from .event_file import EventEncoder, is_session_end, records, shown, single
-from .trial_file import TrialFile, TrialFileLogger, remove
+from .trial_file import TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
 _HIDDEN = keys.AUTO_FILLED - {keys.TIME_TOTAL_S}
@@ -133,6 +134,9 @@ class _EventFile(TrialFile):
             return False
         total_s = result.get(keys.TIME_TOTAL_S)
         return not isinstance(total_s, (int, float)) or self._encoder.scalar(record, keys.TIME_TOTAL_S) in (None, single(total_s))
+
+    def paths(self) -> Sequence[str]:
+        return [self._path] if self._path else _event_files(self.directory)[:2]
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if segment.begin and segment.begin.is_first:

@@ -8,24 +8,21 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, cast, final
 
 from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
 from tuner.core.trial import Ending, Graft, Status, Trial
-from tuner.storage.atomic import write_bytes
-from tuner.storage.disk import FILE_MODE
-from tuner.storage.folder import make_folder
+from tuner.storage.boot import boot_id
+from tuner.storage.layout import LOGGED
 
+from .appending import append, replace_file
 from .batching import BatchWriter, Pace, Sink
 from .callback import LoggerCallback
-from .entries import Begin, End, Entry, Row, Segment, begin_of, is_over, segments_of
+from .entries import Begin, End, Entry, Row, Segment, Told, begin_of, is_over, segments_of, told_of
+from .seals import Seals
 
 _MAX_BACKLOG = 10_000
 """How many rows of a trial are kept while its file cannot be written."""
-
-_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 _log = logging.getLogger("tuner")
 
@@ -50,6 +47,7 @@ class TrialFile(Sink):
         self.is_new = False
         self.owner = owner
         self._backlog: list[Entry] = []
+        self._misses_some = False
 
     def write(self, entries: list[Entry], pace: Pace[Any]) -> None:
         """Write the entries, segment by segment, and keep what a failure leaves over."""
@@ -68,12 +66,15 @@ class TrialFile(Sink):
                 raise
             if segment.rows:
                 self.begun = None
+            if segment.end and not self._misses_some:
+                self.owner.seal(self, segment.end.told)
         self._backlog = []
 
     def _behind_backlog(self, entries: list[Entry]) -> list[Entry]:
         """Return what is left over and, behind it, what is new, as far as there is room."""
         if sum(isinstance(entry, Row) for entry in self._backlog) >= _MAX_BACKLOG:
             entries = [entry for entry in entries if not isinstance(entry, Row)]
+            self._misses_some = True
             _log.warning("%s misses results that could not be written; the journal holds all of them", self)
         return [*self._backlog, *entries]
 
@@ -101,6 +102,10 @@ class TrialFile(Sink):
         Raises:
             OSError: If it is there and cannot be read.
         """
+
+    def paths(self) -> Sequence[str]:
+        """Return the paths of what is complete as soon as the trial is over; none where that is not to be relied upon."""
+        return ()
 
     @abstractmethod
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
@@ -141,9 +146,12 @@ class TrialFileLogger(LoggerCallback):
         self.defect: Exception | None = None
         self.is_on = True
         self._taken: set[str] | None = None
+        self._seals: Seals | None = None
 
     def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
         """Look which trials have a directory already; nothing need be looked for in those of all others."""
+        if path := info.get("experiment_path"):
+            self._seals = Seals(os.path.join(path, LOGGED, type(self).__name__), boot_id())  # noqa: PTH118  (as the paths of files)
         try:
             self._taken = set(os.listdir(info["experiment_path"]))  # noqa: PTH208  (names are enough)
         except (KeyError, OSError):
@@ -185,7 +193,7 @@ class TrialFileLogger(LoggerCallback):
 
     def last_entries(self, trial: Trial, *, has_failed: bool) -> Sequence[Entry]:
         """Return what its file is told of a trial that is over."""
-        end = End(has_failed, time.time())
+        end = End(has_failed, time.time(), told_of(trial))
         if trial.attempt or self.takes(trial.local_path):
             return (end,)
         return (begin_of(trial), end)  # it never started, so what is there is of a driver whose journal a power cut has taken
@@ -205,7 +213,7 @@ class TrialFileLogger(LoggerCallback):
     def is_complete(self, trial: Trial) -> bool:
         """Return whether the trial's file holds its results, as far as their number and the last of them tell."""
         try:
-            return not self.is_on or self.open_file(trial.local_path).is_complete(trial)
+            return not self.is_on or self._is_sealed(trial) or self.open_file(trial.local_path).is_complete(trial)
         except OSError:
             return False
 
@@ -225,9 +233,31 @@ class TrialFileLogger(LoggerCallback):
         Raises:
             OSError: If it cannot be written; it is to be tried again.
         """
+        if self._is_sealed(trial):
+            return
         file = self.open_file(trial.local_path)
-        if not file.is_complete(trial):
+        if file.is_complete(trial):
+            self.seal(file, told_of(trial))
+        else:
             file.write_all(segments_of(self.story(trial, results_of(trial.trial_id))), pace)
+
+    def seal(self, file: TrialFile, told: Told) -> None:
+        """Take note that a file is complete, so that it need not be read when the experiment is taken up again.
+
+        Args:
+            file: The file, of a trial that is over.
+            told: What it tells; nothing is noted where that is empty.
+        """
+        if self._seals and told:
+            self.num_bytes += self._seals.add(told, file.paths())
+
+    def forget_seals(self) -> None:
+        """Let go of what earlier drivers have noted, when nobody asks for it any more."""
+        if self._seals:
+            self._seals.forget()
+
+    def _is_sealed(self, trial: Trial) -> bool:
+        return self._seals is not None and self._seals.holds(told_of(trial), self.open_file(trial.local_path).paths())
 
     def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
         """Yield all that its file is to tell of the trial.
@@ -245,7 +275,7 @@ class TrialFileLogger(LoggerCallback):
         while branches:
             yield self._at_graft(trial, branches)
         if is_over(trial):
-            yield End(trial.status is Status.ERROR, time.time())
+            yield End(trial.status is Status.ERROR, time.time(), told_of(trial))
 
     @staticmethod
     def _at_graft(trial: Trial, branches: deque[Graft]) -> Begin:
@@ -309,59 +339,9 @@ class _Audit(Sink):
         for trial in pace(list(self._waiting)):
             self._logger.mend(trial, self._results_of, pace)
             self._waiting.popleft()
+        self._logger.forget_seals()
 
     def fail(self, error: Exception) -> None:
         """Tell the logger."""
         self._waiting.clear()
         self._logger.fail(error)
-
-
-def append(path: str | Path, data: bytes) -> None:
-    """Append to the file, making it and its directory if need be; after an `OSError` it is as long as before.
-
-    A link in its place is not followed.
-    """
-    _write_all(_opened(path, _APPENDING), data)
-
-
-def replace_file(path: str | Path, data: bytes) -> None:
-    """Give the file new contents at one stroke, making it and its directory if need be.
-
-    One that is new may be seen empty for a moment, as after a death in this very moment.
-    """
-    try:
-        descriptor = _opened(path, _APPENDING | os.O_EXCL)
-    except FileExistsError:
-        # Not synced to the disk: what is derived can be derived again.
-        write_bytes(Path(path), data, sync=False)
-    else:
-        _write_all(descriptor, data)
-
-
-def remove(path: str) -> None:
-    """Delete the file if there is one."""
-    with suppress(FileNotFoundError):
-        os.unlink(path)  # noqa: PTH108  (see `TrialFile.path_of`)
-
-
-def _opened(path: str | Path, flags: int) -> int:
-    try:
-        return os.open(path, flags, FILE_MODE)
-    except FileNotFoundError:
-        make_folder(os.path.dirname(path))  # noqa: PTH120  (see `TrialFile.path_of`)
-        return os.open(path, flags, FILE_MODE)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it, or leave the file as long as it was, and close it."""
-    try:
-        start = os.lseek(descriptor, 0, os.SEEK_END)
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-        except OSError:
-            os.ftruncate(descriptor, start)
-            raise
-    finally:
-        os.close(descriptor)

@@ -9,6 +9,7 @@
       journal/torn-<segment>-<byte> what a recovery has cut off
       snapshot/<last sequence>.json the newest two
       objects/<sha256>.npy         large constants of configurations
+      logged/<logger>              sizes of the log files of trials that are over
       requests/                    what others ask of the driver, while it lives
       pbt_global.txt  pbt_policy_<trial_id>.txt   who took over from whom
       <trial_id>/
@@ -31,6 +32,9 @@ JOURNAL = "journal"
 SNAPSHOT = "snapshot"
 OBJECTS = "objects"
 REQUESTS = "requests"
+LOGGED = "logged"
+SWEPT = (JOURNAL, SNAPSHOT, LOGGED)
+"""Folders that a driver which dies may leave unfinished files in."""
 PARAMS = "params.json"
 RESULTS = "result.json"
 PROGRESS = "progress.csv"

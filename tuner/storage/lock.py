@@ -26,11 +26,11 @@ from typing import Final, Self, final
 from tuner.errors import ExperimentLocked, StorageError
 
 from . import layout, stealing, strict_json
+from .boot import boot_id
 from .disk import FILE_MODE
 
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CONTENT_LIMIT_BYTES: Final = 4096
 _STEAL_TIMEOUT_S: Final = 10.0
 _NAME_TIMEOUT_S: Final = 0.5
@@ -147,7 +147,7 @@ class Owner:
     @property
     def is_gone(self) -> bool:
         """Whether the process has surely ended: it was one of this machine and is not there any more."""
-        is_here = (self.host, self.boot_id) == (socket.gethostname(), _boot_id())
+        is_here = (self.host, self.boot_id) == (socket.gethostname(), boot_id())
         return is_here and self.ticks is not None and stealing.start_ticks(self.pid) != self.ticks
 
     def __str__(self) -> str:
@@ -220,7 +220,7 @@ class ExperimentLock:
             raise ExperimentLocked(f"{held}; wait for it, end it, or choose another name")
         if owner is None or owner.ticks is None or not owner.boot_id:
             raise ExperimentLocked(f"{held}, of which too little is known to kill it; end it yourself")
-        if (owner.host, owner.boot_id) != (socket.gethostname(), _boot_id()):
+        if (owner.host, owner.boot_id) != (socket.gethostname(), boot_id()):
             raise ExperimentLocked(f"{held}, on another machine; end it there")
         if owner.pid == os.getpid():
             raise ExperimentLocked(f"{held}, which is this process; let it come to its end")
@@ -267,11 +267,4 @@ def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
 
 def _myself() -> Owner:
     started = dt.datetime.now().astimezone().isoformat(timespec="seconds")
-    return Owner(os.getpid(), socket.gethostname(), _boot_id(), started, ticks=stealing.start_ticks(os.getpid()))
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
+    return Owner(os.getpid(), socket.gethostname(), boot_id(), started, ticks=stealing.start_ticks(os.getpid()))

@@ -7,15 +7,12 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
 from tuner.errors import StorageError
 
 from . import checkpoints, layout
 from .recovery import read
 from .segments import journal_directory
-
-_OWN_FOLDERS: Final = (layout.JOURNAL, layout.SNAPSHOT)
 
 _log = logging.getLogger("tuner")
 
@@ -34,17 +31,17 @@ def sweep(experiment: str | os.PathLike[str], recorded: Mapping[str, Collection[
         What was removed.
     """
     directory = Path(experiment)
-    removed = [path for folder in (directory, *(directory / name for name in _OWN_FOLDERS)) for path in _swept(folder, None)]
+    removed = [path for name in ("", *layout.SWEPT) for path in _swept(os.fspath(directory / name), None)]
     with os.scandir(directory) as entries:
         trials = sorted(entry.name for entry in entries if entry.name in recorded and entry.is_dir(follow_symlinks=False))
     for trial_id in trials:
-        removed += _swept(directory / trial_id, recorded[trial_id])
+        removed += _swept(layout.trial_path(directory, trial_id), recorded[trial_id])
     return removed
 
 
-def _swept(folder: Path, recorded: Collection[str] | None) -> list[Path]:
+def _swept(folder: str, recorded: Collection[str] | None) -> list[Path]:
     try:
-        return [folder / name for name in checkpoints.sweep(folder, recorded)]
+        return [Path(folder, name) for name in checkpoints.sweep(folder, recorded)]
     except OSError as refusal:
         _log.warning("unfinished files in %s cannot be removed: %s", folder, refusal)
         return []

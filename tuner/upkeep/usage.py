@@ -116,7 +116,7 @@ def usage_of(stored: StoredExperiment, keep: Keep, *, is_driven: bool) -> Usage:
 
 
 def _leftovers(stored: StoredExperiment) -> list[Path]:
-    folders: dict[Path, Collection[str] | None] = {stored.path / name: None for name in ("", layout.JOURNAL, layout.SNAPSHOT)}
+    folders: dict[Path, Collection[str] | None] = {stored.path / name: None for name in ("", *layout.SWEPT)}
     for trial in stored.experiment.trials:
         folders[trial_directory(stored.path, trial.trial_id)] = {record.directory for record in trial.checkpoints}
     return [folder / name for folder, recorded in folders.items() for name in leftovers(folder, recorded)]

@@ -88,6 +88,7 @@ RECOVERIES: Final = (
     "log files looked at by the next driver",
     "log file torn by a death",
     "log file cut by a power cut",
+    "log files sealed before a death",
     "log file refused by a full disk",
 )
 """What restarts have to go through."""

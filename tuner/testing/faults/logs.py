@@ -19,11 +19,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, final
 
-from tuner.loggers import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, TrialFileLogger, trial_file
+from tuner.loggers import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, TrialFileLogger, appending, seals
 from tuner.mending import mend_logs
 from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import LocalDisk
-from tuner.storage.layout import PARAMS, STAGING_PREFIX
+from tuner.storage.layout import LOGGED, PARAMS, STAGING_PREFIX
 
 from .fate import DriverDied
 
@@ -34,6 +34,8 @@ _PATIENCE_TICKS: Final = 20
 _MAX_BATCHES: Final = (1, 3, 2_000)
 _WRITE_RATES: Final = (0.05, 0.3, 1.0)
 _REFUSAL_RATES: Final = (0.0, 0.0, 0.1, 0.4)
+_PORTIONS_BYTES: Final = (0, 0, 2_000, seals.PORTION_BYTES)
+"""How much is sealed together; files are short here."""
 _MOST_CALLS: Final = 12
 """At one of so many calls a death strikes whoever was writing."""
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of one's own is made in it)
@@ -142,6 +144,7 @@ class Logs:
         self._replace_bytes = partial(write_bytes, disk=_KnifeDisk(self._knife))
         self._write_rate = chance.choice(_WRITE_RATES)
         self._max_batch = chance.choice(_MAX_BATCHES)
+        self._portion_bytes = chance.choice(_PORTIONS_BYTES)
         self._waiting_since: int | None = None
 
     def begin_session(self) -> Sequence[TrialFileLogger]:
@@ -200,9 +203,13 @@ class Logs:
                     pass
             self._seen["log file torn by a death"] += self._knife.num_calls_left == 0
         self.loggers = []
+        books = sorted(self.directory.glob(f"{LOGGED}/*"))
+        self._seen["log files sealed before a death"] += bool(books)
         if is_power_out:
             for path in sorted(self.directory.glob("*/*")):
                 self._lose_power(path)
+            for path in books:
+                _tell_of_an_earlier_start(path)
 
     def _lose_power(self, path: Path) -> None:
         """Keep any beginning of a file, the end of it perhaps zeros; a file that was replaced may have a name and no content yet."""
@@ -212,7 +219,7 @@ class Logs:
             path.write_bytes(b"")
             return
         data = path.read_bytes()
-        kept = data[: self._chance.choice((0, self._chance.randint(0, len(data))))]
+        kept = data[: self._chance.choice((0, self._chance.randint(0, len(data)), len(data)))]
         num_zeros = self._chance.choice((0, self._chance.randint(0, len(kept))))
         path.write_bytes(kept[: len(kept) - num_zeros] + bytes(num_zeros))
         self._seen["log file cut by a power cut"] += 1
@@ -225,10 +232,18 @@ class Logs:
     def _written_with_the_knife(self) -> Iterator[None]:
         before = self._knife.num_refusals
         # By hand, since this is done at every turn, and `unittest.mock` takes longer than the write.
-        names = vars(trial_file)
+        names, portion_bytes = vars(appending), seals.PORTION_BYTES
         names.update(os=self._knife, write_bytes=self._replace_bytes)
+        seals.PORTION_BYTES = self._portion_bytes
         try:
             yield
         finally:
             names.update(os=os, write_bytes=write_bytes)
+            seals.PORTION_BYTES = portion_bytes
         self._seen["log file refused by a full disk"] += self._knife.num_refusals > before
+
+
+def _tell_of_an_earlier_start(book: Path) -> None:
+    """Have the sizes of log files be what they are after a power cut: noted before the machine was started anew."""
+    _, *lines = book.read_bytes().splitlines(keepends=True) or [b""]
+    book.write_bytes(b"".join([b'"earlier"\n', *lines]))

@@ -1,0 +1,64 @@
+"""Files for people: longer or new, wholly or not at all; never synced to the disk, since what is derived can be derived again."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from tuner.storage.atomic import write_bytes
+from tuner.storage.disk import FILE_MODE
+from tuner.storage.folder import make_folder
+
+_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+def append(path: str | Path, data: bytes) -> None:
+    """Append to the file, making it and its directory if need be; after an `OSError` it is as long as before.
+
+    A link in its place is not followed.
+    """
+    _write_all(_opened(path, _APPENDING), data)
+
+
+def replace_file(path: str | Path, data: bytes) -> None:
+    """Give the file new contents at one stroke, making it and its directory if need be.
+
+    One that is new may be seen empty for a moment, as after a death in this very moment.
+    """
+    try:
+        descriptor = _opened(path, _APPENDING | os.O_EXCL)
+    except FileExistsError:
+        # Not synced to the disk: what is derived can be derived again.
+        write_bytes(Path(path), data, sync=False)
+    else:
+        _write_all(descriptor, data)
+
+
+def remove(path: str) -> None:
+    """Delete the file if there is one."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108  (a `Path` takes longer than the call)
+
+
+def _opened(path: str | Path, flags: int) -> int:
+    try:
+        return os.open(path, flags, FILE_MODE)
+    except FileNotFoundError:
+        make_folder(os.path.dirname(path))  # noqa: PTH120  (a `Path` takes longer than the call)
+        return os.open(path, flags, FILE_MODE)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it, or leave the file as long as it was, and close it."""
+    try:
+        start = os.lseek(descriptor, 0, os.SEEK_END)
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError:
+            os.ftruncate(descriptor, start)
+            raise
+    finally:
+        os.close(descriptor)
