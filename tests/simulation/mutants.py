@@ -252,7 +252,7 @@ LOGGERS = _of(
     ("    while found and not _verifies(found[-1]):\n        found.pop()\n", "", "I19"),
 ) + _of(
     "tuner/loggers/trial_file.py",
-    ("            if segment.rows:\n                self.begun = None\n        self._backlog = []\n", "        self._backlog = []\n", "I19"),
+    ("            if segment.rows:\n                self.begun = None\n", "", "I19"),
     (" if segment.rows or begin.resumed_iteration < 0 else None", "", "I19"),
     ("            while branches and number == branches[0].num_rows:\n                yield self._at_graft(trial, branches)\n", "", "I19"),
 ) + _of(
