@@ -19,7 +19,7 @@ def mend_logs(callbacks: Iterable[Callback], trials: Sequence[Trial], rows: Rows
         callbacks: Those of the experiment; the others are left alone.
         trials: The trials as the journal leaves them.
         rows: The results that the journal holds.
-        recent: Ids of trials whose files are written anew in any case.
+        recent: Ids of trials whose files are written anew wherever it is not certain that they are complete.
     """
     unsettled = [trial for trial in trials if _may_go_on(trial) or trial.trial_id in recent]
     settled = [trial for trial in trials if not (_may_go_on(trial) or trial.trial_id in recent)]
@@ -29,7 +29,7 @@ def mend_logs(callbacks: Iterable[Callback], trials: Sequence[Trial], rows: Rows
         if not isinstance(logger, TrialFileLogger):
             continue
         for trial in unsettled:
-            if trial.trial_id in recent or not logger.is_complete(trial):
+            if not (logger.is_sealed(trial) or (trial.trial_id not in recent and logger.is_complete(trial))):
                 logger.rewrite(trial, rows.of(trial.trial_id))
         logger.audit(settled, rows.of)
 

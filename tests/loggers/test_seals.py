@@ -10,6 +10,7 @@ import pytest
 from tuner.core.trial import Ending, Status
 from tuner.loggers import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, appending, seals, trial_file
 from tuner.loggers.seals import Seals
+from tuner.mending import mend_logs
 
 TOLD = (3, 3, 1_700_000_003, 0.25)
 
@@ -203,7 +204,7 @@ def audit(logger, trial, results=None):
 
 def test_a_trial_that_is_over_is_not_read_again(begun, finish, opened):
     trial = finish(begun())
-    assert begun().is_complete(trial)
+    assert begun().is_sealed(trial)
     audit(begun(), trial)
     assert opened == []
 
@@ -235,7 +236,7 @@ def test_zeros_that_a_power_cut_has_left_are_found(begun, finish, machine_start,
     assert not begun().is_complete(trial)
 
 
-def test_one_that_goes_on_is_read_until_it_is_over_again(begun, finish, opened, report):
+def test_one_that_goes_on_is_not_sealed_until_it_is_over_again(begun, finish, report):
     trial = finish(begun())
     logger = begun()
     trial.status, trial.ending, trial.attempt, trial.resumed_iteration = Status.RUNNING, None, 2, 3
@@ -243,13 +244,11 @@ def test_one_that_goes_on_is_read_until_it_is_over_again(begun, finish, opened, 
     trial.last_result, trial.num_rows = report(trial, 4, loss=0.5, timestamp=1_700_000_004, time_total_s=1.0), 4
     logger.log_trial_result(4, trial, trial.last_result)
     logger.writer.flush()
-    assert begun().is_complete(trial)
-    assert len(opened) == 1
+    assert not begun().is_sealed(trial)
     trial.status, trial.ending = Status.TERMINATED, Ending.COMPLETED
     logger.log_trial_end(trial)
     logger.writer.flush()
-    assert begun().is_complete(trial)
-    assert len(opened) == 1
+    assert begun().is_sealed(trial)
 
 
 def test_one_that_misses_results_is_not_sealed(begun, make_trial, report, monkeypatch, tmp_path):
@@ -268,6 +267,28 @@ def test_one_that_misses_results_is_not_sealed(begun, make_trial, report, monkey
     logger.writer.flush()
     assert not (tmp_path / "logged").exists()
     assert not begun().is_complete(trial)
+
+
+def test_a_recent_one_is_written_anew_only_where_it_is_not_sealed(begun, finish, opened, report, machine_start):
+    class Asked:
+        @staticmethod
+        def of(trial_id):
+            asked.append(trial_id)
+            return [report(trial, 3, loss=0.5, timestamp=1_700_000_003, time_total_s=0.75)] * 3
+
+    trial, asked = finish(begun()), []
+    for start in ("monday", "tuesday"):
+        machine_start(start)
+        mend_logs([begun()], [trial], Asked, [trial.trial_id])
+        assert opened == []
+        assert asked == [trial.trial_id] * (start == "tuesday")
+
+
+def test_where_nothing_is_written_nothing_is_missing(make_trial):
+    logger = TBXLoggerCallback(BatchWriter(has_thread=False))
+    logger.is_on = False
+    assert logger.is_sealed(make_trial())
+    assert logger.is_complete(make_trial())
 
 
 def test_the_book_says_what_it_seals_in_a_way_that_people_can_read(begun, finish, tmp_path):

@@ -181,7 +181,7 @@ JOURNAL = _of(
 ) + _of(
     "tuner/storage/recovery.py",
     ("            _write_anew(path, data[: walk.torn_at], disk)\n", "", "I14"),
-    ("        self.tail = Tail(sequence, zlib.crc32(body), epoch)", "        self.tail = Tail(sequence, 0, epoch)", "I14"),
+    ("        self.tail = Tail(sequence, crc, epoch)", "        self.tail = Tail(sequence, 0, epoch)", "I14"),
 ) + _of(
     "tuner/storage/atomic.py",
     ("        if sync:\n            disk.sync(descriptor)\n", "", "I14 I1"),
@@ -269,7 +269,7 @@ LOGGERS = _of(
 ) + _of(
     "tuner/mending.py",
     ("        logger.audit(settled, rows.of)\n", "", "I19"),
-    ("            if trial.trial_id in recent or not logger.is_complete(trial):", "            if False:", "I19"),
+    ("            if not (logger.is_sealed(trial) or (trial.trial_id not in recent and logger.is_complete(trial))):", "            if False:", "I19"),
 )  # fmt: skip
 
 MUTANTS = [*LOGGERS, *DRIVER, *CORE, *KEEPER, *EXPLOITS, *DESK, *JOURNAL, *CODEC, *REPLAY, *SNAPSHOTS, *SCHEDULERS, *SEARCHERS]
@@ -301,7 +301,7 @@ ESCAPING = _of(
 ) + _of(
     "tuner/loggers/trial_file.py",
     # Needs a disk that is full just when an interrupted trial is taken up again: found after a minute or more, and by a test of its own.
-    ("        if trial.status is Status.TERMINATED and trial.ending is not Ending.INTERRUPTED:\n            self._files.pop", "        if trial.is_finished:\n            self._files.pop", "I19"),
+    ("        if trial.status is Status.TERMINATED and trial.ending is not Ending.INTERRUPTED:\n            self.forget", "        if trial.is_finished:\n            self.forget", "I19"),
 ) + _of(
     "tuner/loggers/seals.py",
     # Needs a power cut long after a trial has ended, which leaves its file as long as it was: seldom here, and found by tests of their own.

@@ -1,9 +1,10 @@
 import pytest
 
-from tuner.core.events import ResultReported, TurnEnded
+from tuner.core.events import ResultReported, TrialForked, TrialSuggested, TurnEnded
 from tuner.errors import DamagedJournal
 from tuner.storage import layout, records
-from tuner.storage.journal import Journal, ResultIndex, read, rows
+from tuner.storage.journal import Journal, ResultIndex, read, recover, rows
+from tuner.storage.segments import body_of, line_of
 
 
 @pytest.fixture
@@ -28,9 +29,9 @@ def test_the_results_of_all_trials_come_in_order(experiment):
 
 def test_the_index_knows_every_trial_and_its_results(experiment):
     index = ResultIndex(experiment)
-    assert index.trial_ids() == ["t00000", "t00001", "t00002"]
-    assert [index.count(trial_id) for trial_id in index.trial_ids()] == [10, 10, 10]
-    found = [record for trial_id in index.trial_ids() for record in index.of(trial_id)]
+    trial_ids = ["t00000", "t00001", "t00002"]
+    assert [index.count(trial_id) for trial_id in trial_ids] == [10, 10, 10]
+    found = [record for trial_id in trial_ids for record in index.of(trial_id)]
     assert sorted(found, key=lambda record: record["q"]) == [record for record in read(experiment) if record["k"] == "result"]
 
 
@@ -50,6 +51,7 @@ def test_a_torn_end_is_passed_over(experiment):
 
 def test_damage_is_refused_when_the_index_is_made_and_after(experiment):
     index = ResultIndex(experiment)
+    list(index.of("t00000"))
     path = min((experiment / layout.JOURNAL).iterdir())
     content = bytearray(path.read_bytes())
     content[content.index(b'"loss":0') + 7] ^= 1
@@ -57,4 +59,77 @@ def test_damage_is_refused_when_the_index_is_made_and_after(experiment):
     with pytest.raises(DamagedJournal, match="changed"):
         list(index.of("t00000"))
     with pytest.raises(DamagedJournal, match="damaged at byte"):
-        ResultIndex(experiment)
+        ResultIndex(experiment).count("t00000")
+
+
+@pytest.fixture
+def relay(tmp_path):
+    """Write a journal in which one trial follows upon the other, some of them forked; each segment holds one of them, at most."""
+    with Journal(tmp_path, segment_bytes=1) as writer:
+        writer.append(records.mark(records.OPEN, 0.0, pid=1))
+        for number in range(6):
+            trial_id = f"t{number:05d}"
+            began = TrialForked(trial_id, "t00000", {}, {}, 0) if number % 2 else TrialSuggested(trial_id, {}, {})
+            writer.append(records.encode(began, float(number)))
+            for loss in range(3):
+                writer.append(records.encode(ResultReported(trial_id, 1, {"loss": loss}), float(number)))
+                writer.flush()
+    return tmp_path
+
+
+def segments(experiment):
+    return sorted((experiment / layout.JOURNAL).iterdir())
+
+
+def spoil(path):
+    path.write_bytes(path.read_bytes().replace(b'"loss":', b'"lass":'))
+
+
+def test_no_segment_is_read_from_before_a_trial_began(relay):
+    assert len(segments(relay)) > 15
+    for path in segments(relay)[:10]:
+        spoil(path)
+    for trial_id in ("t00005", "t00004"):
+        assert [record["m"]["loss"] for record in ResultIndex(relay).of(trial_id)] == [0, 1, 2]
+    with pytest.raises(DamagedJournal, match="damaged at byte"):
+        list(ResultIndex(relay).of("t00001"))
+
+
+def test_in_whatever_order_trials_are_asked_for_their_results_are_found(relay):
+    index = ResultIndex(relay)
+    for number in (4, 1, 5, 0, 3, 1):
+        assert [record["m"]["loss"] for record in index.of(f"t{number:05d}")] == [0, 1, 2]
+
+
+def test_a_segment_that_is_missing_is_missed_from_behind_as_well(relay):
+    gone = segments(relay)[8]
+    gone.unlink()
+    assert [record["m"]["loss"] for record in ResultIndex(relay).of("t00005")] == [0, 1, 2]
+    with pytest.raises(DamagedJournal):
+        ResultIndex(relay).count("t00000")
+
+
+def test_a_first_segment_that_is_missing_is_missed_from_behind_as_well(relay):
+    segments(relay)[0].unlink()
+    with pytest.raises(DamagedJournal, match="are missing"):
+        ResultIndex(relay).count("t99999")
+
+
+def test_a_segment_that_was_exchanged_is_refused_from_behind_as_well(relay):
+    """It verifies line by line, and is another one's."""
+    path = next(path for path in segments(relay) if b'"loss":1' in path.read_bytes())
+    head, *lines = path.read_bytes().splitlines()
+    bodies = [body_of(line).replace(b'"loss":1', b'"loss":9') for line in lines]
+    path.write_bytes(b"".join([head + b"\n", *map(line_of, bodies)]))
+    with pytest.raises(DamagedJournal, match="does not follow"):
+        ResultIndex(relay).count("t00000")
+
+
+def test_results_that_are_reported_later_are_not_seen(relay):
+    index = ResultIndex(relay)
+    with Journal(relay, recover(relay), segment_bytes=1) as writer:
+        for _ in range(3):
+            writer.append(records.encode(ResultReported("t00005", 1, {"loss": 7}), 9.0))
+            writer.flush()
+    assert [index.count(f"t{number:05d}") for number in range(6)] == [3] * 6
+    assert ResultIndex(relay).count("t00005") == 6

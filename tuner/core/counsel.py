@@ -142,6 +142,8 @@ class Counsel:
         return counts
 
     def _recall(self, question: int, now: Sequence[Decision | StopAll]) -> Sequence[Decision | StopAll]:
+        if not (self._recorded or now):
+            return ()  # as nearly always, and there are two questions to each of 20,000 records
         recorded = tuple(advice.decision for advice in self._recorded or () if advice.question == question)
         self.num_changes_of_mind += [_gist(decision) for decision in recorded] != [_gist(decision) for decision in now]
         return recorded

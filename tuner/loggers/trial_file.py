@@ -210,10 +210,19 @@ class TrialFileLogger(LoggerCallback):
         if trial.status is Status.TERMINATED and trial.ending is not Ending.INTERRUPTED:
             self.forget(trial)  # the others may go on, behind what is not written yet
 
+    def is_sealed(self, trial: Trial) -> bool:
+        """Return whether it is certain that the trial's file holds its results, without a look into it; see `Seals`."""
+        if not self.is_on or self._seals is None:
+            return not self.is_on
+        try:
+            return self._seals.holds(told_of(trial), self.open_file(trial.local_path).paths())
+        except OSError:
+            return False
+
     def is_complete(self, trial: Trial) -> bool:
         """Return whether the trial's file holds its results, as far as their number and the last of them tell."""
         try:
-            return not self.is_on or self._is_sealed(trial) or self.open_file(trial.local_path).is_complete(trial)
+            return not self.is_on or self.open_file(trial.local_path).is_complete(trial)
         except OSError:
             return False
 
@@ -233,7 +242,7 @@ class TrialFileLogger(LoggerCallback):
         Raises:
             OSError: If it cannot be written; it is to be tried again.
         """
-        if self._is_sealed(trial):
+        if self.is_sealed(trial):
             return
         file = self.open_file(trial.local_path)
         if file.is_complete(trial):
@@ -255,9 +264,6 @@ class TrialFileLogger(LoggerCallback):
         """Let go of what earlier drivers have noted, when nobody asks for it any more."""
         if self._seals:
             self._seals.forget()
-
-    def _is_sealed(self, trial: Trial) -> bool:
-        return self._seals is not None and self._seals.holds(told_of(trial), self.open_file(trial.local_path).paths())
 
     def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
         """Yield all that its file is to tell of the trial.

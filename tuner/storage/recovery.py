@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import warnings
-import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, Final, final
 
 from tuner.errors import DamagedJournal, StorageError
 
-from . import atomic, strict_json
+from . import atomic, segments, strict_json
 from .disk import LOCAL_DISK, Disk
 from .segments import FORMAT, HEADER, START, Tail, body_of, journal_directory, segments_in
 
@@ -32,11 +31,13 @@ class Walk:
     """Goes through segments in order and verifies each line, and that each record follows the one before it.
 
     Attributes:
+        head: The record before the segment that was last gone through, as its header says.
         tail: The last record that was seen.
         torn_at: Byte at which the last segment is torn off, None if it is not.
     """
 
     def __init__(self) -> None:
+        self.head: Tail | None = None
         self.tail: Tail | None = None
         self.torn_at: int | None = None
 
@@ -55,14 +56,15 @@ class Walk:
         for offset, line in _lines(data):
             if end is not None and self.tail is not None and offset and self.tail.sequence + 1 >= end:
                 return
-            body = body_of(line)
-            if body is None:
+            found = segments.verified(line)
+            if found is None:
                 if end is None and not _is_good_line_behind(data, offset):
                     self.torn_at = offset
                     return
                 raise _damaged(path, offset, "a line does not match its checksum")
+            body, crc = found
             if offset:
-                self._take_record(path, offset, body)
+                self._take_record(path, offset, body, crc)
                 yield offset, body
             else:
                 self._take_header(path, body)
@@ -82,17 +84,26 @@ class Walk:
         if path.stem != f"{sequence + 1:020d}":
             raise _damaged(path, 0, f"its header says that it begins with record {sequence + 1}")
         if self.tail is not None:
-            self._check_follows(path, previous)
-        self.tail = previous
+            self.check_follows(path, previous)
+        self.head = self.tail = previous
 
-    def _check_follows(self, path: Path, previous: Tail) -> None:
+    def check_follows(self, path: Path, previous: Tail) -> None:
+        """Refuse a segment that does not follow what was seen.
+
+        Args:
+            path: The segment.
+            previous: The record before it, as its header says.
+
+        Raises:
+            DamagedJournal: If that is another record.
+        """
         last = self.tail or START
         if (last.sequence, last.crc) != (previous.sequence, previous.crc):
             raise _damaged(path, 0, f"it does not follow record {last.sequence} of the segment before it")
         if previous.epoch < last.epoch:
             raise _two_drivers(path, 0, last.epoch, previous.epoch)
 
-    def _take_record(self, path: Path, offset: int, body: bytes) -> None:
+    def _take_record(self, path: Path, offset: int, body: bytes, crc: int) -> None:
         last = self.tail or START
         numbers = _NUMBERS.match(body)
         if numbers is None:
@@ -102,7 +113,7 @@ class Walk:
             raise _damaged(path, offset, f"record {last.sequence + 1} is missing, there stands {sequence}")
         if epoch < last.epoch:
             raise _two_drivers(path, offset, last.epoch, epoch)
-        self.tail = Tail(sequence, zlib.crc32(body), epoch)
+        self.tail = Tail(sequence, crc, epoch)
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -156,8 +167,7 @@ def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iter
     found = segments_in(journal_directory(experiment), disk)
     if not found:
         return
-    if found[0][0] > after + 1:
-        raise _damaged(found[0][1], 0, f"records {after + 1} to {found[0][0] - 1}, which stood in a segment before it, are missing")
+    _check_begins(found[0], after)
     needed = [one for one, (following, _) in pairwise(found) if following > after + 1] + found[-1:]
     ends = [first for first, _ in needed[1:]]
     walk = Walk()
@@ -165,6 +175,37 @@ def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iter
         for offset, body in walk.through(path, _content(path, disk), end):
             if walk.tail is not None and walk.tail.sequence > after:
                 yield (path, offset), body
+
+
+def backwards(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Iterator[tuple[Path, Iterator[tuple[int, bytes]]]]:
+    """Yield the segments that are there at the first question, the last one first, and of each the offset and body of each record.
+
+    Args:
+        experiment: Directory of the experiment.
+        disk: Where it lies.
+
+    Raises:
+        DamagedJournal: As `read` does; of what was not asked for nothing is known. The records of a segment have to be gone through
+            before the next one is asked for.
+        StorageError: As `read` does.
+    """
+    end: int | None = None
+    later: tuple[Path, Tail | None] | None = None
+    found = segments_in(journal_directory(experiment), disk)
+    for first, path in reversed(found):
+        walk = Walk()
+        yield path, walk.through(path, _content(path, disk), end)
+        if later and later[1]:
+            walk.check_follows(later[0], later[1])
+        end, later = first, (path, walk.head)
+    if found:
+        _check_begins(found[0], 0)
+
+
+def _check_begins(first: tuple[int, Path], after: int) -> None:
+    number, path = first
+    if number > after + 1:
+        raise _damaged(path, 0, f"records {after + 1} to {number - 1}, which stood in a segment before it, are missing")
 
 
 def _content(path: Path, disk: Disk) -> bytes:

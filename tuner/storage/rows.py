@@ -13,12 +13,13 @@ from typing import Any, Final, final
 from tuner.errors import DamagedJournal, StorageError
 
 from . import strict_json
-from .disk import LOCAL_DISK
 from .records import RESULT
-from .recovery import read, verified
+from .recovery import backwards, read
 from .segments import body_of
 
 RESULT_OF: Final = re.compile(rb'\{"q":\d+,"e":\d+,"t":[^,]*,"k":"%b","id":"([^"\\]*)"' % RESULT.encode())
+_OF_TRIAL: Final = re.compile(rb'\{"q":\d+,"e":\d+,"t":[^,]*,"k":"(?:%b|(suggested|forked))","id":"([^"\\]*)"' % RESULT.encode())
+"""A result, or, with a first group, what a trial comes from: it has no result before."""
 _OFFSET_BITS: Final = 40
 
 
@@ -39,49 +40,72 @@ def rows(experiment: str | os.PathLike[str], trial_id: str | None = None) -> Ite
 
 @final
 class ResultIndex:
-    """Knows where in the journal each trial's results stand: 12 bytes for each, and one pass over the files to begin with.
+    """Knows where in the journal each trial's results stand: 12 bytes for each, and one pass over the files.
+
+    The pass begins at the end, and goes as far back as the trials that are asked for, so that those that ran last are found soon.
 
     Args:
         experiment: Directory of the experiment. Results that are reported later are not seen.
 
     Raises:
-        DamagedJournal: If records are missing or do not verify; a torn end is passed over.
+        DamagedJournal: If records of the last segment are missing or do not verify; a torn end is passed over. So do the methods, where
+            they find that of others.
     """
 
     def __init__(self, experiment: str | os.PathLike[str]) -> None:
         self._segments: list[Path] = []
         self._places: dict[str, array[int]] = {}
         self._sizes: dict[str, array[int]] = {}
-        for (path, offset), body in verified(experiment, 0, LOCAL_DISK):
-            found = RESULT_OF.match(body)
-            if found:
-                self._add(found[1].decode(), path, offset, len(body))
+        """Both from the last result to the first."""
+        self._begun: set[str] = set()
+        self._unread = backwards(experiment)
+        self._go_back()  # as far as a driver may still be writing
 
-    def _add(self, trial_id: str, path: Path, offset: int, size_bytes: int) -> None:
-        if not self._segments or self._segments[-1] != path:
-            self._segments.append(path)
-        if trial_id not in self._places:
-            self._places[trial_id], self._sizes[trial_id] = array("Q"), array("L")
-        self._places[trial_id].append((len(self._segments) - 1) << _OFFSET_BITS | offset)
-        self._sizes[trial_id].append(size_bytes)
+    def _go_back(self) -> bool:
+        """Read one more segment; return False where there is none."""
+        segment = next(self._unread, None)
+        if segment is None:
+            return False
+        path, bodies = segment
+        found: dict[str, tuple[array[int], array[int]]] = {}
+        for offset, body in bodies:
+            if match := _OF_TRIAL.match(body):
+                trial_id = match[2].decode()
+                if match[1]:
+                    self._begun.add(trial_id)
+                    continue
+                if trial_id not in found:
+                    found[trial_id] = array("Q"), array("L")
+                found[trial_id][0].append(len(self._segments) << _OFFSET_BITS | offset)
+                found[trial_id][1].append(len(body))
+        self._segments.append(path)
+        for trial_id, (places, sizes) in found.items():
+            places.reverse()
+            sizes.reverse()
+            self._places.setdefault(trial_id, array("Q")).extend(places)
+            self._sizes.setdefault(trial_id, array("L")).extend(sizes)
+        return True
 
-    def trial_ids(self) -> list[str]:
-        """Return the trials that have results, in the order of their first one."""
-        return list(self._places)
+    def _go_back_to(self, trial_id: str) -> None:
+        while trial_id not in self._begun and self._go_back():
+            pass
 
     def count(self, trial_id: str) -> int:
         """Return how many results a trial has."""
+        self._go_back_to(trial_id)
         return len(self._places.get(trial_id, ()))
 
     def of(self, trial_id: str) -> Iterator[dict[str, Any]]:
         """Yield the records of a trial's results, in the order in which they were reported, those of all attempts.
 
         Raises:
-            DamagedJournal: If one has changed since the index was made.
+            DamagedJournal: If one has changed since it was found.
         """
+        self._go_back_to(trial_id)
+        places, sizes = self._places.get(trial_id, array("Q")), self._sizes.get(trial_id, array("L"))
         with ExitStack() as opened:
             files: dict[int, int] = {}
-            for place, size_bytes in zip(self._places.get(trial_id, ()), self._sizes.get(trial_id, ()), strict=True):
+            for place, size_bytes in zip(reversed(places), reversed(sizes), strict=True):
                 number, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
                 if number not in files:
                     files[number] = self._open(number)

@@ -51,10 +51,17 @@ def line_of(body: bytes) -> bytes:
     return LINE % (zlib.crc32(body), body)
 
 
+def verified(line: bytes) -> tuple[bytes, int] | None:
+    """Return body and CRC-32 of a line, given without its line break; None if it does not verify."""
+    body = line[_CRC_DIGITS + 1 :]
+    crc = zlib.crc32(body)
+    return (body, crc) if body and line[: _CRC_DIGITS + 1] == b"%08x " % crc else None
+
+
 def body_of(line: bytes) -> bytes | None:
     """Return the body of a line, given without its line break; None if it does not verify."""
-    body = line[_CRC_DIGITS + 1 :]
-    return body if body and line[: _CRC_DIGITS + 1] == b"%08x " % zlib.crc32(body) else None
+    found = verified(line)
+    return found[0] if found else None
 
 
 def header_line(first: int, previous: Tail, epoch: int) -> bytes:
