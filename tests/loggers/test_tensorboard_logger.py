@@ -22,6 +22,7 @@ from tensorboard.util import tensor_util
 
 from searchers.space import choice, grid_search, only_if, sample_from, uniform
 from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.loggers import BatchWriter
 from tuner.loggers.event_file import EventEncoder, records
 from tuner.loggers.json_logger import encode_json
 from tuner.loggers.tensorboard_logger import TBXLoggerCallback, searched_names
@@ -310,7 +311,7 @@ def test_a_restart_is_what_the_message_types_make_of_it(step):
 
 def test_a_first_attempt_removes_what_an_earlier_one_of_that_name_left(logger, make_trial, report):
     trial = make_trial()
-    stale = Path(trial.local_path) / "events.out.tfevents.0000000001.elsewhere"
+    stale = Path(trial.local_path) / "events.out.tfevents.0000000001.elsewhere.tuner"
     stale.parent.mkdir()
     stale.write_bytes(b"stale")
     logger.log_trial_start(trial)
@@ -318,6 +319,25 @@ def test_a_first_attempt_removes_what_an_earlier_one_of_that_name_left(logger, m
     finish(logger, trial)
     assert not stale.exists()
     assert curve(trial, "loss") == [(1, 1)]
+
+
+@pytest.mark.parametrize("theirs", ["0000000001.vm", "9999999999.vm.1234.0"])
+def test_the_curves_that_a_trial_writes_beside_them_by_itself_stay(make_trial, report, theirs):
+    trial = make_trial()
+    own = Path(trial.local_path) / f"events.out.tfevents.{theirs}"
+    own.parent.mkdir()
+    written = b"".join(EventEncoder().scalars(("theirs",), [(1.0, 1, (0.5,))]))
+    own.write_bytes(written)
+    for trial.attempt in (1, 2):
+        logger = TBXLoggerCallback(BatchWriter(has_thread=False))
+        trial.resumed_iteration = trial.attempt - 1
+        logger.log_trial_start(trial)
+        trial.num_rows, trial.last_result = trial.attempt, report(trial, trial.attempt, loss=1)
+        logger.log_trial_result(trial.attempt, trial, trial.last_result)
+        logger.writer.flush()
+        assert logger.is_complete(trial)
+    assert own.read_bytes() == written
+    assert len(list(own.parent.glob("events.*"))) == 2
 
 
 def test_a_trial_that_never_started_leaves_no_file(logger, make_trial):

@@ -26,6 +26,8 @@ from .event_file import EventEncoder, is_session_end, records, shown, single
 from .trial_file import TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
+_SUFFIX = ".tuner"
+"""Tells our files from those that the trainable writes beside them, by itself or through a framework."""
 _HIDDEN = keys.AUTO_FILLED - {keys.TIME_TOTAL_S}
 _HIDDEN_BESIDE_TIMESTEPS = _HIDDEN - {keys.TRAINING_ITERATION}
 _NUMBERS = (int, float, numbers.Real)
@@ -48,7 +50,8 @@ class TBXLoggerCallback(TrialFileLogger):
 
     Departures:
         Ray Tune puts ``ray/tune/`` before each name, begins a new file after each pause and retry, and writes the hyperparameters
-        only when a trial ends. Here a trial has one file, and what a retry reports again replaces what it had reported before.
+        only when a trial ends. Here a trial has one file, whose name ends in ``.tuner``, so that what the training code writes itself
+        into that directory is left alone; and what a retry reports again replaces what it had reported before.
     """
 
     def __init__(self, writer: BatchWriter | None = None) -> None:
@@ -247,13 +250,14 @@ def _searched_paths(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[st
 
 def _event_files(directory: str) -> list[str]:
     try:
-        return [f"{directory}{os.sep}{name}" for name in os.listdir(directory) if name.startswith(_PREFIX)]  # noqa: PTH208  (one call)
+        names = os.listdir(directory)  # noqa: PTH208  (one call)
+        return [f"{directory}{os.sep}{name}" for name in names if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
     except FileNotFoundError:
         return []
 
 
 def _file_name() -> str:
-    return f"{_PREFIX}{int(time.time()):010d}.{_host_name()}"
+    return f"{_PREFIX}{int(time.time()):010d}.{_host_name()}{_SUFFIX}"
 
 
 @functools.cache
