@@ -39,8 +39,8 @@ FAULTS = [
             Suite("storage/test_journal", ["strict_loses_nothing_to_any_faults_and_a_power_cut_after_them"]),
             Suite("simulation/test_faults"),
             Suite("simulation/test_virtual_disk"),
+            Bench("power_cut --cuts 100"),
         ],
-        "a real disk that forgets",
     ),
     Case(
         "F4",

@@ -13,7 +13,7 @@ from typing import Any, final
 
 from . import bystanders
 from .ledger import DIRECTORY, LIFE, Entry, read_ledger
-from .load import LOADERS, NAME, PACE
+from .load import DURABILITY, LOADERS, NAME, PACE
 from .readers import journal_bytes, reported_in
 
 DEADLINE_S = 5.0
@@ -49,19 +49,29 @@ class Lives:
         mark: What marks its processes.
         pace_s: Seconds that an iteration takes.
         has_loaders: Whether each trial has processes of its own.
+        storage: Where the experiment lies, if it is not to be below `root`; it may be there already.
+        durability: The experiment's.
     """
 
-    def __init__(self, root: Path, mark: str, pace_s: float, *, has_loaders: bool = False) -> None:
-        self.storage = root / "storage"
+    def __init__(
+        self,
+        root: Path,
+        mark: str,
+        pace_s: float,
+        *,
+        has_loaders: bool = False,
+        storage: Path | None = None,
+        durability: str = "group",
+    ) -> None:
+        self.storage = storage or root / "storage"
         self.starts_s: list[float] = []
         self.output = root / "output"
         self._ledger = root / "ledger"
         for directory in (self.storage, self._ledger):
-            directory.mkdir(parents=True)
+            directory.mkdir(parents=True, exist_ok=True)
         self._mark = mark
-        self._environment = {bystanders.MARK: mark, DIRECTORY: str(self._ledger), PACE: str(pace_s)} | (
-            {LOADERS: "1"} if has_loaders else {}
-        )
+        common = {bystanders.MARK: mark, DIRECTORY: str(self._ledger), PACE: str(pace_s), DURABILITY: durability}
+        self._environment = common | ({LOADERS: "1"} if has_loaders else {})
 
     @property
     def experiment(self) -> Path:

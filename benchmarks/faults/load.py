@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import tuner as tune
 from searchers import BasicVariantGenerator
@@ -25,6 +25,8 @@ NUM_REPORTS = 60
 CHECKPOINT_EVERY = 5
 PACE = "FAULTS_PACE_S"
 """Environment variable: seconds that an iteration takes."""
+DURABILITY = "FAULTS_DURABILITY"
+"""Environment variable: what the journal promises."""
 LOADERS = "FAULTS_LOADERS"
 """Environment variable: whether each trial has two processes of its own, one in a session of its own."""
 NAME = "load"
@@ -86,7 +88,7 @@ def declared(storage: Path) -> dict[str, Any]:
         "tune_config": tune.TuneConfig(
             metric="loss", mode="min", search_alg=BasicVariantGenerator(), num_samples=NUM_TRIALS, max_concurrent_trials=2, seed=1
         ),
-        "run_config": tune.RunConfig(name=NAME, storage_path=storage, verbose=0),
+        "run_config": tune.RunConfig(name=NAME, storage_path=storage, verbose=0, durability=cast("Any", os.environ[DURABILITY])),
     }
 
 

@@ -29,6 +29,11 @@ def reported_in(segments: Iterable[bytes]) -> set[Reported]:
     return {(record["id"], record["m"]["training_iteration"], record["m"]["loss"]) for record in records if record.get("k") == "result"}
 
 
+def numbers_in(segments: Iterable[bytes]) -> list[int]:
+    """Return the numbers of the records that stand in a journal, in their order; a line that does not verify does not count."""
+    return sorted({record["q"] for segment in segments for record in _records(segment) if "q" in record})
+
+
 def _records(segment: bytes) -> Iterable[dict[str, Any]]:
     for line in segment.split(b"\n"):
         checksum, _, body = line.partition(b" ")

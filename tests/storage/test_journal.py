@@ -13,6 +13,7 @@ from tuner.errors import StorageError
 from tuner.storage import journal, layout
 from tuner.storage.journal import START, Journal, SyncPolicy, Tail, read, recover
 from tuner.storage.segments import journal_directory
+from tuner.storage.syncer import SYNC_WINDOW_S, rest_after
 
 
 def body(number):
@@ -363,3 +364,20 @@ def test_the_file_is_not_inherited_by_executed_programs(tmp_path):
 def test_an_empty_journal_ends_at_the_start(tmp_path):
     assert recover(tmp_path) == START
     assert list(read(tmp_path)) == []
+
+
+@pytest.mark.parametrize("duration_s", [0.0, 0.0002, 0.001, 0.002])
+def test_what_has_just_missed_a_sync_is_safe_within_the_window(duration_s):
+    """It waits for the end of that sync, for the rest after it, for the thread to wake up, and for a sync of its own."""
+    waking_s = 0.005
+    assert duration_s + rest_after(duration_s, duration_s) + waking_s + duration_s < SYNC_WINDOW_S
+
+
+@pytest.mark.parametrize("duration_s", [0.0025, 0.015, 1.0])
+def test_slow_syncs_take_a_twentieth_of_the_time(duration_s):
+    assert duration_s / (duration_s + rest_after(duration_s, duration_s)) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("duration_s", [0.005, 0.015, 0.1])
+def test_a_sync_that_waits_for_a_checkpoint_s_does_not_put_off_the_next(duration_s):
+    assert 0.0 <= rest_after(duration_s, usual_s=0.001) <= max(0.0, SYNC_WINDOW_S - 2 * duration_s)

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -27,13 +27,11 @@ from .recovery import read, recover
 from .rows import ResultIndex, rows
 from .segments import START, Segment, Tail, header_line, journal_directory
 from .strict_json import opaque, to_bytes
+from .syncer import Syncer
 
 __all__ = ["START", "Journal", "JournalStatistics", "ResultIndex", "SyncPolicy", "Tail", "read", "recover", "rows"]
 
-SYNC_WINDOW_S: Final = 0.05
-"""How old a record may become, under ``"group"``, before it is synced."""
 SEGMENT_BYTES: Final = 32 << 20
-_MAX_SYNC_SHARE: Final = 0.05
 _BODY: Final = HEAD + b"%b"
 
 
@@ -131,7 +129,7 @@ class Journal:
             self._segment = self._new_segment(self._written)
         except OSError as cause:
             raise StorageError(f"no journal can be written in {self._directory}: {cause}") from cause
-        self._syncer = _Syncer(self.sync_in_background) if self.policy is SyncPolicy.GROUP and has_syncer else None
+        self._syncer = Syncer(self.sync_in_background) if self.policy is SyncPolicy.GROUP and has_syncer else None
 
     @property
     def last_sequence(self) -> int:
@@ -347,45 +345,3 @@ class Journal:
             pass  # the journal is condemned now, which the driver sees at its next flush
         finally:
             self.statistics.syncer_cpu_s += time.thread_time() - started_s
-
-
-@final
-class _Syncer:
-    """A thread that syncs a moment after it was woken, and then rests.
-
-    It rests for the rest of the window, or, where syncs are slow, for so long that they take at most `_MAX_SYNC_SHARE` of its time.
-
-    Attributes:
-        is_awake: Whether it is going to sync what is written by now, so that nobody need wake it.
-    """
-
-    def __init__(self, sync: Callable[[], None]) -> None:
-        self._sync = sync
-        self._wanted = threading.Event()
-        self._stopped = threading.Event()
-        self.is_awake = False
-        self._thread = threading.Thread(target=self._run, name="tuner-journal-sync", daemon=True)
-        self._thread.start()
-
-    def wake(self) -> None:
-        """See to it that what is written by now gets synced."""
-        self.is_awake = True
-        self._wanted.set()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stopped.set()
-        self._wanted.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            self._wanted.wait()
-            if self._stopped.is_set():
-                return
-            self._wanted.clear()
-            self.is_awake = False
-            started_s = time.monotonic()
-            self._sync()
-            duration_s = time.monotonic() - started_s
-            self._stopped.wait(max(SYNC_WINDOW_S, duration_s / _MAX_SYNC_SHARE) - duration_s)
