@@ -1,10 +1,12 @@
 """Which log files a driver that takes an experiment up again need not read."""
 
+import datetime as dt
 import errno
 import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tuner.core.trial import Ending, Status
@@ -107,6 +109,20 @@ def test_what_is_not_there_is_not_sealed(book, paths):
     Path(paths[1]).unlink()
     assert Seals(str(book), "monday").add(TOLD, paths) == 0
     assert Seals(str(book), "monday").add(TOLD, []) == 0
+
+
+def test_what_cannot_be_asked_for_its_size_is_not_sealed(book, paths, tmp_path):
+    (tmp_path / "t00000").rename(tmp_path / "t00001")
+    (tmp_path / "t00000").touch()  # not a directory
+    assert Seals(str(book), "monday").add(TOLD, paths) == 0
+    assert not Seals(str(book), "monday").holds(TOLD, paths)
+
+
+@pytest.mark.parametrize("odd", [dt.datetime(2026, 1, 1, tzinfo=dt.UTC), float("nan"), np.int64(3), object])
+def test_whatever_a_user_reports_as_its_time_can_be_sealed(book, paths, odd):
+    told = (3, 3, odd, 0.25)
+    Seals(str(book), "monday").add(told, paths)
+    assert Seals(str(book), "monday").holds(told, paths)
 
 
 def test_little_is_not_written_down(book, paths, monkeypatch):

@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tuner.core.events import ResultReported, TrialForked, TrialSuggested, TurnEnded
@@ -93,6 +95,23 @@ def test_no_segment_is_read_from_before_a_trial_began(relay):
         assert [record["m"]["loss"] for record in ResultIndex(relay).of(trial_id)] == [0, 1, 2]
     with pytest.raises(DamagedJournal, match="damaged at byte"):
         list(ResultIndex(relay).of("t00001"))
+
+
+def test_damage_is_told_each_time_and_not_passed_over_the_second_time(relay):
+    path = segments(relay)[8]
+    spoil(path)
+    index = ResultIndex(relay)
+    for trial_id in ("t00000", "t00000", "t00001"):
+        with pytest.raises(DamagedJournal, match="damaged at byte"):
+            index.count(trial_id)
+    assert index.count("t00005") == 3
+
+
+def test_several_threads_may_ask_at_once(relay):
+    for _ in range(20):
+        index = ResultIndex(relay)
+        with ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(index.count, [f"t{number:05d}" for number in range(6)])) == [3] * 6
 
 
 def test_in_whatever_order_trials_are_asked_for_their_results_are_found(relay):

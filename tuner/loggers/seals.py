@@ -74,15 +74,15 @@ class Seals:
         self._found = frozenset()
 
     def _line(self, told: Told, paths: Sequence[str]) -> tuple[bytes, int]:
-        """Return what stands for these files as they are, and their size; nothing where one is not there or this is not to be noted."""
+        """Return what stands for these files as they are, and their size; nothing where one cannot be asked or this is not to be noted."""
         if not (self._head and paths):
             return b"", 0
         try:
             sizes = [os.stat(path).st_size for path in paths]  # noqa: PTH116  (a `Path` takes longer than the call)
-        except FileNotFoundError:
+        except OSError:
             return b"", 0
         names = [path.rsplit(os.sep, 2)[1:] for path in paths]
-        return strict_json.dumps([told, names, sizes]).encode() + b"\n", sum(sizes)
+        return strict_json.dumps([told, names, sizes], strict_json.opaque).encode() + b"\n", sum(sizes)
 
     def _read(self) -> frozenset[bytes]:
         try:

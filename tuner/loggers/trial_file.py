@@ -215,9 +215,10 @@ class TrialFileLogger(LoggerCallback):
         if not self.is_on or self._seals is None:
             return not self.is_on
         try:
-            return self._seals.holds(told_of(trial), self.open_file(trial.local_path).paths())
+            paths = self.open_file(trial.local_path).paths()
         except OSError:
             return False
+        return self._seals.holds(told_of(trial), paths)
 
     def is_complete(self, trial: Trial) -> bool:
         """Return whether the trial's file holds its results, as far as their number and the last of them tell."""

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final, final
 
 from tuner.errors import DamagedJournal, StorageError
@@ -59,7 +60,22 @@ class ResultIndex:
         """Both from the last result to the first."""
         self._begun: set[str] = set()
         self._unread = backwards(experiment)
+        self._damage: StorageError | None = None
+        self._turn = Lock()
         self._go_back()  # as far as a driver may still be writing
+
+    def _go_back_to(self, trial_id: str) -> None:
+        if trial_id in self._begun:
+            return
+        with self._turn:
+            if self._damage:
+                raise self._damage
+            try:
+                while trial_id not in self._begun and self._go_back():
+                    pass
+            except StorageError as damage:
+                self._damage = damage  # what lies before it is not to be reached by asking again
+                raise
 
     def _go_back(self) -> bool:
         """Read one more segment; return False where there is none."""
@@ -67,12 +83,13 @@ class ResultIndex:
         if segment is None:
             return False
         path, bodies = segment
+        begun: set[str] = set()
         found: dict[str, tuple[array[int], array[int]]] = {}
         for offset, body in bodies:
             if match := _OF_TRIAL.match(body):
                 trial_id = match[2].decode()
                 if match[1]:
-                    self._begun.add(trial_id)
+                    begun.add(trial_id)
                     continue
                 if trial_id not in found:
                     found[trial_id] = array("Q"), array("L")
@@ -84,11 +101,8 @@ class ResultIndex:
             sizes.reverse()
             self._places.setdefault(trial_id, array("Q")).extend(places)
             self._sizes.setdefault(trial_id, array("L")).extend(sizes)
+        self._begun |= begun  # last: from now on other threads read them
         return True
-
-    def _go_back_to(self, trial_id: str) -> None:
-        while trial_id not in self._begun and self._go_back():
-            pass
 
     def count(self, trial_id: str) -> int:
         """Return how many results a trial has."""
