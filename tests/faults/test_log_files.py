@@ -148,7 +148,7 @@ class FullFor:
             os.write(descriptor, data[: len(data) // 2])
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(data) // 2)
             raise FULL
-        self._genuine(descriptor, data)
+        return self._genuine(descriptor, data)
 
 
 @pytest.mark.parametrize("num_failures", [1, 2, 5])

@@ -11,10 +11,12 @@ import pytest
 
 from tuner.core.trial import Ending, Status
 from tuner.loggers import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, appending, seals, trial_file
-from tuner.loggers.seals import Seals
+from tuner.loggers.entries import Told
+from tuner.loggers.seals import Seals, size_of
 from tuner.mending import mend_logs
 
-TOLD = (3, 3, 1_700_000_003, 0.25)
+VALUES = (3, 3, 1_700_000_003, 0.25)
+TOLD = Told(*VALUES)
 
 
 @pytest.fixture(autouse=True)
@@ -49,120 +51,117 @@ def paths(tmp_path):
     return list(map(str, found))
 
 
+def now(paths):
+    """Return the paths with the sizes that the files have now."""
+    return [(path, size_of(path)) for path in paths]
+
+
 def test_what_was_sealed_is_held_by_whoever_comes_next(book, paths):
     first = Seals(str(book), "monday")
-    assert first.add(TOLD, paths) == book.stat().st_size
-    assert Seals(str(book), "monday").holds(TOLD, paths)
+    assert first.add(TOLD, now(paths)) == book.stat().st_size
+    assert Seals(str(book), "monday").holds(TOLD, now(paths))
 
 
 def test_each_of_many_is_held(book, paths):
     for number in range(5):
-        Seals(str(book), "monday").add((number,), paths)
-    assert all(Seals(str(book), "monday").holds((number,), paths) for number in range(5))
+        Seals(str(book), "monday").add(Told(number), now(paths))
+    assert all(Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(5))
 
 
-@pytest.mark.parametrize("told", [(2, *TOLD[1:]), (*TOLD[:3], 0.5), ()])
+@pytest.mark.parametrize("told", [(2, *VALUES[1:]), (*VALUES[:3], 0.5), ()])
 def test_files_that_are_to_tell_something_else_are_not_held(book, paths, told):
-    Seals(str(book), "monday").add(TOLD, paths)
-    assert not Seals(str(book), "monday").holds(told, paths)
+    Seals(str(book), "monday").add(TOLD, now(paths))
+    assert not Seals(str(book), "monday").holds(Told(*told), now(paths))
 
 
-@pytest.mark.parametrize("change", [lambda path: path.write_text("1234"), lambda path: path.write_text("123456"), Path.unlink])
+@pytest.mark.parametrize("change", [lambda path: path.write_text("1234"), lambda path: path.write_text("123456")])
 @pytest.mark.parametrize("number", [0, 1])
 def test_files_of_another_size_are_not_held(book, paths, change, number):
-    Seals(str(book), "monday").add(TOLD, paths)
+    Seals(str(book), "monday").add(TOLD, now(paths))
     change(Path(paths[number]))
-    assert not Seals(str(book), "monday").holds(TOLD, paths)
+    assert not Seals(str(book), "monday").holds(TOLD, now(paths))
 
 
 def test_files_of_another_trial_are_not_held(book, paths, tmp_path):
-    Seals(str(book), "monday").add(TOLD, paths)
+    Seals(str(book), "monday").add(TOLD, now(paths))
     (tmp_path / "t00000").rename(tmp_path / "t00001")
-    assert not Seals(str(book), "monday").holds(TOLD, [path.replace("t00000", "t00001") for path in paths])
+    assert not Seals(str(book), "monday").holds(TOLD, now([path.replace("t00000", "t00001") for path in paths]))
 
 
 def test_a_directory_that_was_moved_takes_its_seals_with_it(book, paths, tmp_path):
-    Seals(str(book), "monday").add(TOLD, paths)
+    Seals(str(book), "monday").add(TOLD, now(paths))
     (tmp_path / "elsewhere").mkdir()
     for name in ("logged", "t00000"):
         (tmp_path / name).rename(tmp_path / "elsewhere" / name)
     moved = [path.replace("t00000", "elsewhere/t00000") for path in paths]
-    assert Seals(str(tmp_path / "elsewhere" / "logged" / "book"), "monday").holds(TOLD, moved)
+    assert Seals(str(tmp_path / "elsewhere" / "logged" / "book"), "monday").holds(TOLD, now(moved))
 
 
 def test_no_size_is_believed_after_the_machine_was_started_anew(book, paths):
-    Seals(str(book), "monday").add(TOLD, paths)
+    Seals(str(book), "monday").add(TOLD, now(paths))
     later = Seals(str(book), "tuesday")
-    assert not later.holds(TOLD, paths)
-    later.add(TOLD, paths)
-    assert not Seals(str(book), "monday").holds(TOLD, paths)
-    assert Seals(str(book), "tuesday").holds(TOLD, paths)
+    assert not later.holds(TOLD, now(paths))
+    later.add(TOLD, now(paths))
+    assert not Seals(str(book), "monday").holds(TOLD, now(paths))
+    assert Seals(str(book), "tuesday").holds(TOLD, now(paths))
 
 
 def test_where_nothing_tells_one_start_from_another_nothing_is_sealed(book, paths):
-    assert Seals(str(book), "").add(TOLD, paths) == 0
+    assert Seals(str(book), "").add(TOLD, now(paths)) == 0
     assert not book.exists()
-    assert not Seals(str(book), "").holds(TOLD, paths)
+    assert not Seals(str(book), "").holds(TOLD, now(paths))
 
 
-def test_what_is_not_there_is_not_sealed(book, paths):
-    Path(paths[1]).unlink()
-    assert Seals(str(book), "monday").add(TOLD, paths) == 0
+def test_of_no_files_nothing_is_said(book, paths):
     assert Seals(str(book), "monday").add(TOLD, []) == 0
-
-
-def test_what_cannot_be_asked_for_its_size_is_not_sealed(book, paths, tmp_path):
-    (tmp_path / "t00000").rename(tmp_path / "t00001")
-    (tmp_path / "t00000").touch()  # not a directory
-    assert Seals(str(book), "monday").add(TOLD, paths) == 0
-    assert not Seals(str(book), "monday").holds(TOLD, paths)
+    Seals(str(book), "monday").add(TOLD, now(paths))
+    assert not Seals(str(book), "monday").holds(TOLD, [])
 
 
 @pytest.mark.parametrize("odd", [dt.datetime(2026, 1, 1, tzinfo=dt.UTC), float("nan"), np.int64(3), object])
 def test_whatever_a_user_reports_as_its_time_can_be_sealed(book, paths, odd):
-    told = (3, 3, odd, 0.25)
-    Seals(str(book), "monday").add(told, paths)
-    assert Seals(str(book), "monday").holds(told, paths)
+    Seals(str(book), "monday").add(Told(3, 3, odd, 0.25), now(paths))
+    assert Seals(str(book), "monday").holds(Told(3, 3, odd, 0.25), now(paths))
 
 
 def test_little_is_not_written_down(book, paths, monkeypatch):
     monkeypatch.setattr(seals, "PORTION_BYTES", 25)
     book_of = Seals(str(book), "monday")
-    assert [book_of.add((number,), paths) > 0 for number in range(6)] == [False, False, True, False, False, True]
-    assert all(Seals(str(book), "monday").holds((number,), paths) for number in range(6))
+    assert [book_of.add(Told(number), now(paths)) > 0 for number in range(6)] == [False, False, True, False, False, True]
+    assert all(Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(6))
 
 
 def test_a_line_that_was_torn_costs_itself_and_the_next(book, paths):
     for number in range(2):
-        Seals(str(book), "monday").add((number,), paths)
+        Seals(str(book), "monday").add(Told(number), now(paths))
     book.write_bytes(book.read_bytes()[:-3])
     for number in range(2, 4):
-        Seals(str(book), "monday").add((number,), paths)
-    assert [Seals(str(book), "monday").holds((number,), paths) for number in range(4)] == [True, False, False, True]
+        Seals(str(book), "monday").add(Told(number), now(paths))
+    assert [Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(4)] == [True, False, False, True]
 
 
 def test_a_head_that_was_torn_costs_everything_until_then(book, paths):
-    Seals(str(book), "monday").add((0,), paths)
+    Seals(str(book), "monday").add(Told(0), now(paths))
     book.write_bytes(book.read_bytes()[:5])
-    assert not Seals(str(book), "monday").holds((0,), paths)
-    Seals(str(book), "monday").add((1,), paths)
-    assert Seals(str(book), "monday").holds((1,), paths)
+    assert not Seals(str(book), "monday").holds(Told(0), now(paths))
+    Seals(str(book), "monday").add(Told(1), now(paths))
+    assert Seals(str(book), "monday").holds(Told(1), now(paths))
 
 
 def test_a_full_disk_costs_the_seals_and_nothing_else(book, paths, monkeypatch):
     book_of = Seals(str(book), "monday")
     with monkeypatch.context() as patch:
         patch.setattr(appending, "_write_all", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
-        assert book_of.add((0,), paths) == 0
-    book_of.add((1,), paths)
-    assert [Seals(str(book), "monday").holds((number,), paths) for number in range(2)] == [False, True]
+        assert book_of.add(Told(0), now(paths)) == 0
+    book_of.add(Told(1), now(paths))
+    assert [Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(2)] == [False, True]
 
 
 def test_what_nobody_asks_for_any_more_is_forgotten(book, paths):
-    Seals(str(book), "monday").add(TOLD, paths)
+    Seals(str(book), "monday").add(TOLD, now(paths))
     later = Seals(str(book), "monday")
     later.forget()
-    assert not later.holds(TOLD, paths)
+    assert not later.holds(TOLD, now(paths))
 
 
 @pytest.fixture(params=[CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback])
@@ -211,6 +210,14 @@ def opened(monkeypatch):
     for kind in trial_file.TrialFile.__subclasses__():
         monkeypatch.setattr(kind, "is_complete", spied(kind, kind.is_complete))
     return found
+
+
+def finish_again(logger, trial):
+    logger.log_trial_start(trial)
+    logger.log_trial_result(3, trial, trial.last_result)
+    trial.num_rows = 1
+    logger.log_trial_end(trial)
+    logger.writer.flush()
 
 
 def audit(logger, trial, results=None):
@@ -307,11 +314,33 @@ def test_where_nothing_is_written_nothing_is_missing(make_trial):
     assert logger.is_complete(make_trial())
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_file_that_nobody_can_ask_for_its_size_is_neither_sealed_nor_held(begun, finish, is_gone):
+    logger = begun()
+    trial = finish(logger)
+    path = Path(logger.open_file(trial.local_path).paths()[-1])
+    path.unlink()
+    if not is_gone:
+        path.symlink_to(path)
+    assert not begun().is_sealed(trial)
+    logger.seal(logger.open_file(trial.local_path), Told(0))
+
+
+def test_sizes_are_those_on_the_disk_after_a_trial_has_begun_anew(begun, finish, make_trial):
+    logger = begun()
+    trial = finish(logger)
+    trial.attempt, trial.superseded_attempt = 2, 1
+    finish_again(logger, trial)
+    file = logger.open_file(trial.local_path)
+    assert file.sizes() == [(path, size_of(path)) for path in file.paths()]
+    assert begun().is_sealed(trial)
+
+
 def test_the_book_says_what_it_seals_in_a_way_that_people_can_read(begun, finish, tmp_path):
     logger = begun()
     trial = finish(logger)
     head, line = map(json.loads, (tmp_path / "logged" / type(logger).__name__).read_text().splitlines())
-    told, names, sizes = line
+    told, *files = line
     assert (head, told) == ("monday", [3, 3, 1_700_000_003, 0.75])
-    assert [(tmp_path / directory / name).stat().st_size for directory, name in names] == sizes
-    assert {directory for directory, _ in names} == {trial.trial_id}
+    assert [(tmp_path / name).stat().st_size for name, _ in files] == [size for _, size in files]
+    assert {Path(name).parent.name for name, _ in files} == {trial.trial_id}

@@ -13,12 +13,12 @@ from tuner.storage.folder import make_folder
 _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
-def append(path: str | Path, data: bytes) -> None:
-    """Append to the file, making it and its directory if need be; after an `OSError` it is as long as before.
+def append(path: str | Path, data: bytes) -> int:
+    """Append to the file, making it and its directory if need be, and return its new size; after an `OSError` it is as long as before.
 
     A link in its place is not followed.
     """
-    _write_all(_opened(path, _APPENDING), data)
+    return _write_all(_opened(path, _APPENDING), data)
 
 
 def replace_file(path: str | Path, data: bytes) -> None:
@@ -49,8 +49,8 @@ def _opened(path: str | Path, flags: int) -> int:
         return os.open(path, flags, FILE_MODE)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it, or leave the file as long as it was, and close it."""
+def _write_all(descriptor: int, data: bytes) -> int:
+    """Write all of it, or leave the file as long as it was, close it, and return its size."""
     try:
         start = os.lseek(descriptor, 0, os.SEEK_END)
         rest = memoryview(data)
@@ -60,5 +60,6 @@ def _write_all(descriptor: int, data: bytes) -> None:
         except OSError:
             os.ftruncate(descriptor, start)
             raise
+        return start + len(data)
     finally:
         os.close(descriptor)

@@ -17,8 +17,27 @@ from tuner.storage import strict_json
 
 from .texts import IS_COMPILED, Layout, layout_of
 
-Told = tuple[Any, ...]
-"""How much there is to be told of a trial: the number of its results, and what tells the last of them from others."""
+
+@final
+class Told:
+    """How much there is to be told of a trial: the number of its results, and what tells the last of them from others.
+
+    Args:
+        values: All that.
+    """
+
+    __slots__ = ("_text", "_values")
+
+    def __init__(self, *values: Any) -> None:
+        self._values = values
+        self._text = ""
+
+    @property
+    def text(self) -> str:
+        """The same as JSON; made once, for all files that tell it."""
+        if not self._text:
+            self._text = strict_json.dumps(self._values, strict_json.opaque)
+        return self._text
 
 
 class Begin(NamedTuple):
@@ -234,12 +253,12 @@ class End(NamedTuple):
     Attributes:
         has_failed: Whether it ended in ERROR.
         at: Unix time.
-        told: How much there was to be told of it; empty where nobody need know.
+        told: How much there was to be told of it; None where nobody need know.
     """
 
     has_failed: bool
     at: float
-    told: Told = ()
+    told: Told | None = None
 
 
 Entry = Begin | Row | End
@@ -312,7 +331,7 @@ def begin_of(trial: Trial) -> Begin:
 
 def told_of(trial: Trial) -> Told:
     """Return how much there is to be told of a trial."""
-    return trial.num_rows, *identity(trial.last_result)
+    return Told(trial.num_rows, *identity(trial.last_result))
 
 
 def is_over(trial: Trial) -> bool:

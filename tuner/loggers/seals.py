@@ -41,48 +41,36 @@ class Seals:
         self._waiting: list[bytes] = []
         self._num_bytes = 0
 
-    def add(self, told: Told, paths: Sequence[str]) -> int:
+    def add(self, told: Told, sizes: Sequence[tuple[str, int]]) -> int:
         """Note that files are complete; it is written down when there is enough of it, or not at all where that fails.
 
         Args:
             told: What they tell.
-            paths: The files, all of them in the directory of a trial.
+            sizes: Path and size of each, all of them in the directory of a trial.
 
         Returns:
             How many bytes were written.
         """
-        line, num_bytes = self._line(told, paths)
-        if not line:
+        if not (self._head and sizes):
             return 0
-        self._waiting.append(line)
-        self._num_bytes += num_bytes
+        self._waiting.append(_line(told, sizes))
+        self._num_bytes += sum(size for _, size in sizes)
         return self._write() if self._num_bytes >= PORTION_BYTES else 0
 
-    def holds(self, told: Told, paths: Sequence[str]) -> bool:
-        """Return whether it was noted before this driver began that files are complete, and they are as long as they were then.
+    def holds(self, told: Told, sizes: Sequence[tuple[str, int]]) -> bool:
+        """Return whether it was noted before this driver began that files are complete, when they had the sizes that they have now.
 
         Args:
             told: What they are to tell.
-            paths: The files, as they were given to `add`.
+            sizes: As they were given to `add`.
         """
         if self._found is None:
             self._found = self._read()
-        return bool(self._found) and self._line(told, paths)[0] in self._found
+        return bool(sizes and self._found) and _line(told, sizes) in self._found
 
     def forget(self) -> None:
         """Let go of what was noted before this driver began: nobody asks for it any more."""
         self._found = frozenset()
-
-    def _line(self, told: Told, paths: Sequence[str]) -> tuple[bytes, int]:
-        """Return what stands for these files as they are, and their size; nothing where one cannot be asked or this is not to be noted."""
-        if not (self._head and paths):
-            return b"", 0
-        try:
-            sizes = [os.stat(path).st_size for path in paths]  # noqa: PTH116  (a `Path` takes longer than the call)
-        except OSError:
-            return b"", 0
-        names = [path.rsplit(os.sep, 2)[1:] for path in paths]
-        return strict_json.dumps([told, names, sizes], strict_json.opaque).encode() + b"\n", sum(sizes)
 
     def _read(self) -> frozenset[bytes]:
         try:
@@ -111,3 +99,18 @@ class Seals:
                 return file.readline() == self._head
         except FileNotFoundError:
             return False
+
+
+def size_of(path: str) -> int:
+    """Return the size of a file, in bytes.
+
+    Raises:
+        OSError: If it cannot be asked.
+    """
+    return os.stat(path).st_size  # noqa: PTH116  (a `Path` takes longer than the call)
+
+
+def _line(told: Told, sizes: Sequence[tuple[str, int]]) -> bytes:
+    """Return what stands for these files; nobody reads it but people, it is only looked for."""
+    files = [f'["{"/".join(path.rsplit(os.sep, 2)[1:])}",{size}]' for path, size in sizes]
+    return f"[{told.text},{','.join(files)}]\n".encode("utf-8", "backslashreplace")

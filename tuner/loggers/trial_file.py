@@ -8,6 +8,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast, final
 
 from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
@@ -19,7 +20,7 @@ from .appending import append, replace_file
 from .batching import BatchWriter, Pace, Sink
 from .callback import LoggerCallback
 from .entries import Begin, End, Entry, Row, Segment, Told, begin_of, is_over, segments_of, told_of
-from .seals import Seals
+from .seals import Seals, size_of
 
 _MAX_BACKLOG = 10_000
 """How many rows of a trial are kept while its file cannot be written."""
@@ -48,6 +49,7 @@ class TrialFile(Sink):
         self.owner = owner
         self._backlog: list[Entry] = []
         self._misses_some = False
+        self._sizes: dict[str, int] = {}
 
     def write(self, entries: list[Entry], pace: Pace[Any]) -> None:
         """Write the entries, segment by segment, and keep what a failure leaves over."""
@@ -66,7 +68,7 @@ class TrialFile(Sink):
                 raise
             if segment.rows:
                 self.begun = None
-            if segment.end and not self._misses_some:
+            if segment.end and segment.end.told and not self._misses_some:
                 self.owner.seal(self, segment.end.told)
         self._backlog = []
 
@@ -107,6 +109,11 @@ class TrialFile(Sink):
         """Return the paths of what is complete as soon as the trial is over; none where that is not to be relied upon."""
         return ()
 
+    def sizes(self) -> list[tuple[str, int]]:
+        """Return these paths with the sizes that the files have, as far as this object has written them, without asking the system."""
+        known = self._sizes
+        return [(path, known[path] if path in known else size_of(path)) for path in self.paths()]
+
     @abstractmethod
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         """Write one segment, wholly or not at all; called again with it after an `OSError`."""
@@ -117,12 +124,16 @@ class TrialFile(Sink):
 
     def append(self, path: str, data: bytes) -> None:
         """Append to one of the trial's files; see `append`. What stands in the place of a new one is none of ours, and replaced."""
-        (replace_file if self.is_new else append)(path, data)
+        if self.is_new:
+            self.replace(path, data)
+            return
+        self._sizes[path] = append(path, data)
         self.owner.num_bytes += len(data)
 
     def replace(self, path: str, data: bytes) -> None:
         """Give one of the trial's files new contents; see `replace_file`."""
         replace_file(path, data)
+        self._sizes[path] = len(data)
         self.owner.num_bytes += len(data)
 
 
@@ -215,10 +226,9 @@ class TrialFileLogger(LoggerCallback):
         if not self.is_on or self._seals is None:
             return not self.is_on
         try:
-            paths = self.open_file(trial.local_path).paths()
+            return self._seals.holds(told_of(trial), self.open_file(trial.local_path).sizes())
         except OSError:
             return False
-        return self._seals.holds(told_of(trial), paths)
 
     def is_complete(self, trial: Trial) -> bool:
         """Return whether the trial's file holds its results, as far as their number and the last of them tell."""
@@ -256,10 +266,11 @@ class TrialFileLogger(LoggerCallback):
 
         Args:
             file: The file, of a trial that is over.
-            told: What it tells; nothing is noted where that is empty.
+            told: What it tells.
         """
-        if self._seals and told:
-            self.num_bytes += self._seals.add(told, file.paths())
+        if self._seals:
+            with suppress(OSError):
+                self.num_bytes += self._seals.add(told, file.sizes())
 
     def forget_seals(self) -> None:
         """Let go of what earlier drivers have noted, when nobody asks for it any more."""
