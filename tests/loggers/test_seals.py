@@ -21,8 +21,9 @@ TOLD = Told(*VALUES)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    """Have each seal written at once."""
+    """Have each seal written at once, those of short files as well."""
     monkeypatch.setattr(seals, "PORTION_BYTES", 0)
+    monkeypatch.setattr(trial_file.TrialFileLogger, "fewest_sealed", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -272,6 +273,14 @@ def test_one_that_goes_on_is_not_sealed_until_it_is_over_again(begun, finish, re
     logger.log_trial_end(trial)
     logger.writer.flush()
     assert begun().is_sealed(trial)
+
+
+def test_short_ones_are_not_sealed(begun, finish, opened, monkeypatch, tmp_path):
+    monkeypatch.setattr(trial_file.TrialFileLogger, "fewest_sealed", 4)
+    trial = finish(begun())
+    audit(begun(), trial)
+    assert len(opened) == 1
+    assert not (tmp_path / "logged").exists()
 
 
 def test_one_that_misses_results_is_not_sealed(begun, make_trial, report, monkeypatch, tmp_path):

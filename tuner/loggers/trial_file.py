@@ -148,7 +148,10 @@ class TrialFileLogger(LoggerCallback):
         num_bytes: Bytes written so far.
         defect: What was met in the background that another try would not mend, None for nothing.
         is_on: Whether there is anything to be written at all.
+        fewest_sealed: How many results a trial has at least whose file is sealed, see `Seals`.
     """
+
+    fewest_sealed = 25
 
     def __init__(self, writer: BatchWriter | None = None) -> None:
         self.writer = writer or BatchWriter()
@@ -204,7 +207,7 @@ class TrialFileLogger(LoggerCallback):
 
     def last_entries(self, trial: Trial, *, has_failed: bool) -> Sequence[Entry]:
         """Return what its file is told of a trial that is over."""
-        end = End(has_failed, time.time(), told_of(trial))
+        end = End(has_failed, time.time(), self._to_be_sealed(trial))
         if trial.attempt or self.takes(trial.local_path):
             return (end,)
         return (begin_of(trial), end)  # it never started, so what is there is of a driver whose journal a power cut has taken
@@ -257,7 +260,8 @@ class TrialFileLogger(LoggerCallback):
             return
         file = self.open_file(trial.local_path)
         if file.is_complete(trial):
-            self.seal(file, told_of(trial))
+            if told := self._to_be_sealed(trial):
+                self.seal(file, told)
         else:
             file.write_all(segments_of(self.story(trial, results_of(trial.trial_id))), pace)
 
@@ -271,6 +275,10 @@ class TrialFileLogger(LoggerCallback):
         if self._seals:
             with suppress(OSError):
                 self.num_bytes += self._seals.add(told, file.sizes())
+
+    def _to_be_sealed(self, trial: Trial) -> Told | None:
+        """Return what a trial's file tells, None where it is read faster than that is worth noting."""
+        return told_of(trial) if trial.num_rows >= self.fewest_sealed else None
 
     def forget_seals(self) -> None:
         """Let go of what earlier drivers have noted, when nobody asks for it any more."""
@@ -293,7 +301,7 @@ class TrialFileLogger(LoggerCallback):
         while branches:
             yield self._at_graft(trial, branches)
         if is_over(trial):
-            yield End(trial.status is Status.ERROR, time.time(), told_of(trial))
+            yield End(trial.status is Status.ERROR, time.time(), self._to_be_sealed(trial))
 
     @staticmethod
     def _at_graft(trial: Trial, branches: deque[Graft]) -> Begin:

@@ -152,6 +152,8 @@ class Logs:
         self._writer = BatchWriter(max_batch=self._max_batch, has_thread=False)
         self._knife.num_calls_left, self._knife.is_generous = None, False
         self.loggers = [JsonLoggerCallback(self._writer), CSVLoggerCallback(self._writer), TBXLoggerCallback(self._writer)]
+        for logger in self.loggers:
+            logger.fewest_sealed = 0  # no trial has many results here
         return self.loggers
 
     def mend(self, *restored: Any) -> None:
