@@ -111,13 +111,7 @@ def uninterrupted(pace_s: float) -> Tally:
         if status != 0:
             sys.exit(lives.output.read_text(encoding="utf-8"))
         story = Story(lives, [], lives.entries(), 0, 0)
-        return Tally(tables(lives), opening_s(story, [0]))
-
-
-def tables(lives: Lives) -> tuple[bytes, bytes]:
-    """Return both tables that the last driver has written; empty ones where it has not."""
-    rows, trials = (lives.storage / name for name in ("rows.csv", "trials.csv"))
-    return (rows.read_bytes(), trials.read_bytes()) if trials.exists() else (b"", b"")
+        return Tally(lives.tables(), opening_s(story, [0]))
 
 
 @final
@@ -149,7 +143,7 @@ class Tally:
         self.again += again(story)
         self.num_restores += len(story.lives.starts_s) - 1
         self.num_failed += story.status != 0
-        self.num_different += tables(story.lives) != self._expected
+        self.num_different += story.lives.tables() != self._expected
         self.num_leavers += story.num_leavers
         for trial in sorted(story.lives.experiment.glob("t[0-9]*")):
             self._look_into(trial)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -38,6 +38,17 @@ class Kill:
     lost: Sequence[Entry]
     gone_s: float | None
     left: Sequence[str] = ()
+
+
+def lost_from(segments: Iterable[bytes], acknowledged: Iterable[Entry]) -> list[Entry]:
+    """Return those results of the ledger that a journal lacks.
+
+    Args:
+        segments: The content of its segments.
+        acknowledged: The results.
+    """
+    recorded = reported_in(segments)
+    return [entry for entry in acknowledged if (entry.trial, entry.iteration, entry.value) not in recorded]
 
 
 @final
@@ -82,6 +93,11 @@ class Lives:
         """Return all of the ledger."""
         return read_ledger(self._ledger)
 
+    def tables(self) -> tuple[bytes, bytes]:
+        """Return both tables that the last driver has written; empty ones where it has not."""
+        rows, trials = (self.storage / name for name in ("rows.csv", "trials.csv"))
+        return (rows.read_bytes(), trials.read_bytes()) if trials.exists() else (b"", b"")
+
     def live(self, kill_after_s: float | None, victim: str = "driver") -> Kill | int:
         """Run a driver.
 
@@ -114,9 +130,9 @@ class Lives:
         segments = journal_bytes(self.experiment)  # at once: nothing may be saved by somebody who lives on
         gone_s = bystanders.gone_after_s(self._mark, DEADLINE_S)
         acknowledged = [entry for entry in self.entries() if entry.kind == "report"]
-        recorded = reported_in(segments)
-        lost = [entry for entry in acknowledged if (entry.trial, entry.iteration, entry.value) not in recorded]
-        return Kill(life, len(acknowledged), lost, gone_s, bystanders.described(self._mark) if gone_s is None else ())
+        return Kill(
+            life, len(acknowledged), lost_from(segments, acknowledged), gone_s, bystanders.described(self._mark) if gone_s is None else ()
+        )
 
     def leavers(self) -> int:
         """Return how many processes are left that had begun a session of their own."""

@@ -15,18 +15,19 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tuner.storage.layout import LOGGED
+from tuner.testing.faults.logs import tell_of_an_earlier_start
+
 from .conditions import Condition, Verdict, arguments, conclude, none_of
 from .forgetful_disk import ForgetfulDisk, mounted_image, why_not
-from .kill_driver import tables
 from .ledger import Entry
-from .lives import Lives
+from .lives import Lives, lost_from
 from .load import NUM_REPORTS
-from .readers import LOGS, doubles_and_holes, journal_bytes, numbers_in, reported_in
+from .readers import LOGS, doubles_and_holes, journal_bytes, numbers_in
 
 WINDOW_S = 0.05
 DURABILITIES = ("group", "strict")
 _MEMORY = Path("/dev/shm")  # noqa: S108  (a folder of one's own is made in it)
-_BOOKS = "logged/*"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def cuts(num_cuts: int, durability: str, chance: random.Random, pace_s: float) -
             lives = Lives(root, uuid.uuid4().hex, pace_s, storage=mounted / "storage", durability=durability)
             if lives.live(None) != 0:
                 sys.exit(lives.output.read_text(encoding="utf-8"))
-            expected = tables(lives)
+            expected = lives.tables()
         reports = [entry for entry in lives.entries() if entry.kind == "report"]
         written = disk.platter.written
         first = next(number for number, write in enumerate(written) if write.at_s >= lives.starts_s[0])
@@ -84,11 +85,10 @@ def _look(  # noqa: PLR0917  (all that is known of one cut)
     with mounted_image(image, place) as mounted:
         lives = Lives(place, uuid.uuid4().hex, pace_s, storage=mounted / "storage", durability=durability)
         segments = journal_bytes(lives.experiment)
-        recorded, numbers = reported_in(segments), numbers_in(segments)
-        lost_s = [cut_s - entry.at_s for entry in acknowledged if (entry.trial, entry.iteration, entry.value) not in recorded]
+        lost_s = [cut_s - entry.at_s for entry in lost_from(segments, acknowledged)]
         num_zeros = sum(_is_spoilt(path) for name in ("result.json", "progress.csv") for path in lives.experiment.glob(f"*/{name}"))
-        for book in lives.experiment.glob(_BOOKS):
-            _tell_of_an_earlier_start(book)
+        for book in lives.experiment.glob(f"{LOGGED}/*"):
+            tell_of_an_earlier_start(book)  # nothing but the experiment has died here
         status = lives.live(None)
         if status != 0:
             print(lives.output.read_text(encoding="utf-8"), file=sys.stderr)
@@ -97,9 +97,9 @@ def _look(  # noqa: PLR0917  (all that is known of one cut)
             durability,
             len(acknowledged),
             lost_s,
-            sum(number != place for place, number in enumerate(numbers, 1)),
+            sum(number != due for due, number in enumerate(numbers_in(segments), 1)),
             status == 0,
-            tables(lives) == expected,
+            lives.tables() == expected,
             sum(doubles for doubles, _ in counts),
             sum(holes for _, holes in counts),
             num_zeros,
@@ -109,12 +109,6 @@ def _look(  # noqa: PLR0917  (all that is known of one cut)
 def _is_spoilt(path: Path) -> bool:
     data = path.read_bytes()
     return not data or b"\0" in data
-
-
-def _tell_of_an_earlier_start(book: Path) -> None:
-    """Have a note of the start of the machine be of another one, as it would be: here nothing but the experiment has died."""
-    _, *lines = book.read_bytes().splitlines(keepends=True) or [b""]
-    book.write_bytes(b"".join([b'"earlier"\n', *lines]))
 
 
 def verdict(seen: Sequence[Cut]) -> Verdict:

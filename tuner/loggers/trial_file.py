@@ -226,10 +226,13 @@ class TrialFileLogger(LoggerCallback):
 
     def is_sealed(self, trial: Trial) -> bool:
         """Return whether it is certain that the trial's file holds its results, without a look into it; see `Seals`."""
-        if not self.is_on or self._seals is None:
-            return not self.is_on
+        if not self.is_on:
+            return True
+        told = self._to_be_sealed(trial)
+        if told is None or self._seals is None:
+            return False
         try:
-            return self._seals.holds(told_of(trial), self.open_file(trial.local_path).sizes())
+            return self._seals.holds(told, self.open_file(trial.local_path).sizes())
         except OSError:
             return False
 

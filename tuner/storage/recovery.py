@@ -17,9 +17,9 @@ from typing import Any, Final, final
 
 from tuner.errors import DamagedJournal, StorageError
 
-from . import atomic, segments, strict_json
+from . import atomic, strict_json
 from .disk import LOCAL_DISK, Disk
-from .segments import FORMAT, HEADER, START, Tail, body_of, journal_directory, segments_in
+from .segments import FORMAT, HEADER, START, Tail, body_of, checked, journal_directory, segments_in
 
 _NUMBERS: Final = re.compile(rb'\{"q":(\d+),"e":(\d+),')
 _LINE_START: Final = re.compile(rb'[0-9a-f]{8} \{"[kq]":')
@@ -56,7 +56,7 @@ class Walk:
         for offset, line in _lines(data):
             if end is not None and self.tail is not None and offset and self.tail.sequence + 1 >= end:
                 return
-            found = segments.verified(line)
+            found = checked(line)
             if found is None:
                 if end is None and not _is_good_line_behind(data, offset):
                     self.torn_at = offset
@@ -158,12 +158,12 @@ def read(experiment: str | os.PathLike[str], after: int = 0, disk: Disk = LOCAL_
         DamagedJournal: If records are missing or do not verify; names file and byte.
         StorageError: If a newer version wrote them, or they cannot be read.
     """
-    for _, body in verified(experiment, after, disk):
+    for body in verified(experiment, after, disk):
         yield strict_json.loads(body)
 
 
-def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iterator[tuple[tuple[Path, int], bytes]]:
-    """Yield place and body, as text, of each record; see `read`."""
+def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iterator[bytes]:
+    """Yield the body of each record, as text; see `read`."""
     found = segments_in(journal_directory(experiment), disk)
     if not found:
         return
@@ -172,9 +172,9 @@ def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iter
     ends = [first for first, _ in needed[1:]]
     walk = Walk()
     for (_, path), end in zip(needed, [*ends, None], strict=True):
-        for offset, body in walk.through(path, _content(path, disk), end):
+        for _, body in walk.through(path, _content(path, disk), end):
             if walk.tail is not None and walk.tail.sequence > after:
-                yield (path, offset), body
+                yield body
 
 
 def backwards(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Iterator[tuple[Path, Iterator[tuple[int, bytes]]]]:

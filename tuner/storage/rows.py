@@ -18,8 +18,9 @@ from .records import RESULT
 from .recovery import backwards, read
 from .segments import body_of
 
-RESULT_OF: Final = re.compile(rb'\{"q":\d+,"e":\d+,"t":[^,]*,"k":"%b","id":"([^"\\]*)"' % RESULT.encode())
-_OF_TRIAL: Final = re.compile(rb'\{"q":\d+,"e":\d+,"t":[^,]*,"k":"(?:%b|(suggested|forked))","id":"([^"\\]*)"' % RESULT.encode())
+_OF_KIND: Final = rb'\{"q":\d+,"e":\d+,"t":[^,]*,"k":"%b","id":"([^"\\]*)"'
+RESULT_OF: Final = re.compile(_OF_KIND % RESULT.encode())
+_OF_TRIAL: Final = re.compile(_OF_KIND % (rb"(?:%b|(suggested|forked))" % RESULT.encode()))
 """A result, or, with a first group, what a trial comes from: it has no result before."""
 _OFFSET_BITS: Final = 40
 

@@ -51,7 +51,7 @@ def line_of(body: bytes) -> bytes:
     return LINE % (zlib.crc32(body), body)
 
 
-def verified(line: bytes) -> tuple[bytes, int] | None:
+def checked(line: bytes) -> tuple[bytes, int] | None:
     """Return body and CRC-32 of a line, given without its line break; None if it does not verify."""
     body = line[_CRC_DIGITS + 1 :]
     crc = zlib.crc32(body)
@@ -60,7 +60,7 @@ def verified(line: bytes) -> tuple[bytes, int] | None:
 
 def body_of(line: bytes) -> bytes | None:
     """Return the body of a line, given without its line break; None if it does not verify."""
-    found = verified(line)
+    found = checked(line)
     return found[0] if found else None
 
 

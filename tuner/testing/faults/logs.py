@@ -211,7 +211,7 @@ class Logs:
             for path in sorted(self.directory.glob("*/*")):
                 self._lose_power(path)
             for path in books:
-                _tell_of_an_earlier_start(path)
+                tell_of_an_earlier_start(path)
 
     def _lose_power(self, path: Path) -> None:
         """Keep any beginning of a file, the end of it perhaps zeros; a file that was replaced may have a name and no content yet."""
@@ -245,7 +245,11 @@ class Logs:
         self._seen["log file refused by a full disk"] += self._knife.num_refusals > before
 
 
-def _tell_of_an_earlier_start(book: Path) -> None:
-    """Have the sizes of log files be what they are after a power cut: noted before the machine was started anew."""
+def tell_of_an_earlier_start(book: Path) -> None:
+    """Have the sizes of log files be what they are after a power cut: noted before the machine was started anew.
+
+    Args:
+        book: The file that they are noted in, see `tuner.loggers.seals`.
+    """
     _, *lines = book.read_bytes().splitlines(keepends=True) or [b""]
     book.write_bytes(b"".join([b'"earlier"\n', *lines]))
