@@ -84,6 +84,11 @@ class MOASHAScheduler(HalvingScheduler):
         self._fronts = _ParetoStopping(Plan(self.prefix, self.levels, self._reduction_factor, brackets, stop_last_trials), self._objectives)
 
     @property
+    def objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode of each objective."""
+        return tuple(self._objectives.items())
+
+    @property
     def _rule(self) -> RungRule:
         return self._fronts
 

@@ -96,6 +96,11 @@ class ResourceChangingScheduler(Scheduler):
         self._base.mode = mode
 
     @property
+    def objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode of each objective of the other scheduler."""
+        return self._base.objectives
+
+    @property
     def experiment(self) -> ExperimentView:
         """What both can see of the experiment."""
         return self._base.experiment

@@ -105,6 +105,11 @@ class Scheduler(Declared, ABC):
     changes_trials: ClassVar[bool] = False
     remarks: Sequence[str] = ()
 
+    @property
+    def objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode (``"min"`` or ``"max"``) of each objective: several, one, or, as long as none is known, none."""
+        return ((self.metric, self.mode),) if self.metric and self.mode else ()
+
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Take over the experiment's metric, mode and seed, before the first trial is added.
 

@@ -131,6 +131,11 @@ class OptunaSearch(Searcher):
         self._numbers: dict[str, int] = {}
         self._has_finished = False
 
+    @property
+    def objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode of each objective."""
+        return tuple(zip(self._metrics, self._modes, strict=False)) if len(self._metrics) > 1 else super().objectives
+
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Take over metric, mode, space and seed.
 

@@ -24,6 +24,11 @@ class Searcher(Declared, ABC):
     metric: str | None = None
     mode: str | None = None
 
+    @property
+    def objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode (``"min"`` or ``"max"``) of each objective: several, one, or, as long as none is known, none."""
+        return ((self.metric, self.mode),) if self.metric and self.mode else ()
+
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Take over the experiment's metric, mode, space and seed, before the first suggestion.
 

@@ -26,6 +26,11 @@ class SearcherWrapper(Searcher, ABC):
         self.metric = searcher.metric
         self.mode = searcher.mode
 
+    @property
+    def objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode of each objective of the wrapped searcher."""
+        return self.searcher.objectives
+
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Hand everything to the searcher."""
         is_taken = self.searcher.set_search_properties(metric, mode, config, **spec)

@@ -70,6 +70,11 @@ class Plan:
         """``"min"`` or ``"max"``: its direction, whoever named it."""
         return self.tune.mode or self.scheduler.mode or self.searcher.mode
 
+    @property
+    def several_objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode of each objective where the searcher or else the scheduler has several; else empty."""
+        return next((part.objectives for part in (self.searcher, self.scheduler) if len(part.objectives) > 1), ())
+
     def request_for(self, config: Mapping[str, Any]) -> Mapping[str, float]:
         """Return what a trial with this configuration occupies."""
         return resources_for(self.trainable, config)
@@ -121,6 +126,7 @@ class Plan:
             interrupt_grace_s=self.run.interrupt_grace_s,
             report_timeout_s=self.failure.report_timeout_s,
             checkpoints=self.checkpoint.policy(is_class=is_class_trainable(self.trainable), can_save=can_be_saved(self.trainable)),
+            several_objectives=self.several_objectives,
         )
 
     def _default_request(self) -> Mapping[str, float]:

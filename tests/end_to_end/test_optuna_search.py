@@ -6,9 +6,10 @@ import warnings
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler
-from searchers import OptunaSearch
+from schedulers import ASHAScheduler, MOASHAScheduler
+from searchers import ConcurrencyLimiter, OptunaSearch
 from tests.replay.others import Learner
+from tuner.analysis.stored import read_stored
 from tuner.core.trial import Ending
 
 optuna = pytest.importorskip("optuna")
@@ -56,6 +57,19 @@ def test_several_metrics_come_back_at_a_restore_without_being_given_again(declar
     shutil.move(tmp_path / "e", tmp_path / "first")
     whole = declare(OptunaSearch(metric=["accuracy", "latency"], mode=["max", "min"]), num_samples=16).fit()
     assert [result.config for result in grid] == [result.config for result in whole]
+
+
+def test_the_directory_tells_the_objectives_of_searcher_or_scheduler(declare, tmp_path):
+    declare(ConcurrencyLimiter(OptunaSearch(metric=["accuracy", "latency"], mode=["max", "min"]), 2), num_samples=2).fit()
+    assert read_stored(tmp_path / "e").experiment.settings.objectives == (("accuracy", "max"), ("latency", "min"))
+    tune.Tuner.restore(tmp_path / "e", trade, num_samples=3).fit()
+    assert read_stored(tmp_path / "e").experiment.settings.objectives == (("accuracy", "max"), ("latency", "min"))
+    shutil.rmtree(tmp_path / "e")
+    declare(None, num_samples=2, scheduler=MOASHAScheduler({"accuracy": "max", "memory": "min"})).fit()
+    assert read_stored(tmp_path / "e").experiment.settings.objectives == (("accuracy", "max"), ("memory", "min"))
+    shutil.rmtree(tmp_path / "e")
+    declare(OptunaSearch(), num_samples=2, metric="latency", mode="min").fit()
+    assert read_stored(tmp_path / "e").experiment.settings.objectives == (("latency", "min"),)
 
 
 def test_a_metric_beside_several_is_refused_before_anything_is_written(declare, tmp_path):

@@ -44,6 +44,8 @@ class ExperimentSettings:
         interrupt_grace_s: How long all workers together may take to report, save and leave once the experiment is interrupted.
         report_timeout_s: How long a worker may stay silent before it counts as hung; None for ever.
         checkpoints: When to save, what to keep.
+        several_objectives: Metric and mode of each objective where searcher or scheduler have several, and `metric` may be None; else
+            empty. What is optimised in either case is `objectives`.
     """
 
     capacity: Mapping[str, float]
@@ -59,6 +61,12 @@ class ExperimentSettings:
     interrupt_grace_s: float = 10.0
     report_timeout_s: float | None = None
     checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
+    several_objectives: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode (``"min"`` or ``"max"``) of everything that is optimised: several, one, or none."""
+        return self.several_objectives or (((self.metric, self.mode),) if self.metric and self.mode else ())
 
     def as_fields(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
@@ -69,4 +77,5 @@ class ExperimentSettings:
         """Return the settings that `as_fields` has described."""
         policy = fields["checkpoints"]
         retention = RetentionPolicy(**policy["retention"])
-        return cls(**{**fields, "checkpoints": CheckpointPolicy(**{**policy, "retention": retention})})
+        several = tuple((str(metric), str(mode)) for metric, mode in fields.get("several_objectives", ()))
+        return cls(**{**fields, "several_objectives": several, "checkpoints": CheckpointPolicy(**{**policy, "retention": retention})})
