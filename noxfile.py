@@ -4,7 +4,7 @@ import time
 
 import nox
 
-nox.options.sessions = ["tests", "nevergrad", "lint", "types", "imports"]
+nox.options.sessions = ["tests", "nevergrad", "lint", "types", "imports", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 
 NEVERGRAD_TESTS = (
@@ -57,6 +57,13 @@ def imports(session: nox.Session) -> None:
     """Check that imports go down the floors only."""
     install(session, "dev")
     session.run("lint-imports")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site into build/site; a warning, such as a link that leads nowhere, is an error."""
+    install(session, "docs")
+    session.run("sphinx-build", "--fail-on-warning", "--keep-going", "-q", "-c", "docs/site", ".", "build/site")
 
 
 @nox.session
