@@ -85,6 +85,16 @@ class Explorer:
             new = replaced(new, {path: value.sample(rng) if isinstance(value, Domain) else value})
         return customised(new, self._custom_explore_fn)
 
+    def completed_space(self, space: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a search space with the mutated hyperparameters that it lacks; lists, domains and functions are sampled as they are.
+
+        Example:
+            >>> from searchers.space import uniform
+            >>> Explorer({"lr": uniform(0, 1), "model": {"depth": [1, 2]}}).completed_space({"lr": 0.5, "model": {"width": 8}})
+            {'lr': 0.5, 'model': {'width': 8, 'depth': Categorical(categories=(1, 2), is_ordered=True)}}
+        """
+        return with_missing(space, self._tree)
+
     def _mutated(self, tree: _Tree, config: Any, rng: Generator) -> dict[str, Any]:
         new = dict(config) if isinstance(config, Mapping) else {}
         for key, gene in tree.items():
@@ -127,6 +137,30 @@ def replaced(config: Any, values: Mapping[Path, Any]) -> dict[str, Any]:
         else:
             new[head] = value
     return {**new, **{head: replaced(new.get(head), inner) for head, inner in below.items()}}
+
+
+def with_missing(space: Mapping[str, Any], genes: _Tree) -> dict[str, Any]:
+    """Return a search space with those of the hyperparameters that it lacks; what it has at their places stays, whatever it is.
+
+    Args:
+        space: The search space.
+        genes: Domains, `SampleFrom` and functions without arguments, nested as in the space.
+    """
+    new = dict(space)
+    for key, gene in genes.items():
+        if not isinstance(gene, dict):
+            new.setdefault(key, gene if isinstance(gene, Domain | SampleFrom) else _sampled_by(gene))
+        elif isinstance(inner := new.get(key, {}), Mapping) and not is_grid(inner):
+            new[key] = with_missing(inner, gene)
+    return new
+
+
+def _sampled_by(function: Callable[[], Any]) -> SampleFrom:
+    # A function of its own without parameters: with optional ones, `SampleFrom` would pass the configuration as the first of them.
+    def drawn() -> Any:
+        return function()
+
+    return SampleFrom(drawn)
 
 
 def named_generator(name: str) -> Generator:

@@ -35,7 +35,8 @@ class MFPopulationBasedTraining(PopulationScheduler):
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
         perturbation_interval: How long members train from turn to turn, in units of `time_attr`; more than 0.
         burn_in_period: No member is cloned before this time; at least 0.
-        hyperparam_mutations: How each hyperparameter may change, as in `PopulationBasedTraining`; None clones without varying anything.
+        hyperparam_mutations: How each hyperparameter may change, as in `PopulationBasedTraining`; None clones without varying
+            anything.
         frequencies: After how many turns each sub-population evolves; whole numbers from 1 up, each larger than the one before.
         resample_probability: How likely a hyperparameter is drawn afresh rather than moved; from 0 to 1.
         perturbation_factors: Up and down: 1.2 moves by a fifth of the domain's whole scale.
@@ -96,6 +97,10 @@ class MFPopulationBasedTraining(PopulationScheduler):
         )
         self.frequencies = _checked_frequencies(frequencies)
         self._explorer = Explorer(hyperparam_mutations, resample_probability, perturbation_factors, custom_explore_fn)
+
+    def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the search space with those of `hyperparam_mutations` that it lacks."""
+        return self._explorer.completed_space(space)
 
     def _check_size(self, num_members: int) -> None:
         least = _QUARTERS * len(self.frequencies)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 from searchers.space import Float, Integer, Path, flat_name
 
 from .decisions import Number
-from .explore import CustomExplore, checked_explore, customised, named_generator, replaced
+from .explore import CustomExplore, checked_explore, customised, named_generator, replaced, with_missing
 from .population import Member
 from .population_scheduler import PopulationScheduler
 from .scheduler import TrialView
@@ -39,7 +39,8 @@ class PB2(PopulationScheduler):
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
         perturbation_interval: How long members train from turn to turn, in units of `time_attr`; more than 0.
         hyperparam_bounds: ``[low, high]`` for each hyperparameter to be chosen, nested as in the configuration; both ends included. Whole
-            where the bounds are and the donor's value is whole or missing.
+            where the bounds are and the donor's value is whole. One that ``param_space`` lacks is sampled uniformly, as a float:
+            put ``randint`` there for a whole number.
         quantile_fraction: Which part of the population becomes clones, and which is cloned; from 0, for none, to 0.5.
         log_config: Whether the engine shall log who took over what.
         require_attrs: Whether to tell the user about results without `time_attr` or the metric; nothing is decided on those.
@@ -97,6 +98,10 @@ class PB2(PopulationScheduler):
         self._gains: list[float] = []
         self._assigned: dict[str, list[float]] = {}
         _check_installed()
+
+    def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the search space with those of `hyperparam_bounds` that it lacks, as floats."""
+        return with_missing(space, replaced({}, {path: bound.floats for path, bound in self._bounds.items()}))
 
     def _on_turn(self, trial: TrialView, member: Member, begin: float) -> None:
         """Record the interval that is over."""
@@ -178,18 +183,18 @@ class PB2(PopulationScheduler):
 class _Bound:
     """The range of one hyperparameter."""
 
-    __slots__ = ("_floats", "_integers")
+    __slots__ = ("_integers", "floats")
 
     def __init__(self, low: Number, high: Number) -> None:
-        self._floats = Float(low, high)
+        self.floats = Float(low, high)
         self._integers = Integer(low, high) if isinstance(low, int) and isinstance(high, int) else None
 
     def unit(self, value: Any) -> float:
-        return self._floats.to_unit(value)
+        return self.floats.to_unit(value)
 
     def value(self, unit: float, current: Any) -> Any:
         """Return the value at a place between 0 and 1, of the kind that the current one is of."""
-        value = self._floats.from_unit(unit)
+        value = self.floats.from_unit(unit)
         is_whole = current is None or (isinstance(current, int) and not isinstance(current, bool))
         return self._integers.clip(value) if self._integers and is_whole else value
 

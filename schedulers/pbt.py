@@ -29,8 +29,8 @@ class PopulationBasedTraining(PopulationScheduler):
         perturbation_interval: How long members train from turn to turn, in units of `time_attr`; more than 0.
         burn_in_period: No member is cloned before this time; at least 0.
         hyperparam_mutations: How each hyperparameter may change: a domain such as ``loguniform(1e-4, 1e-1)``, a list of neighbours, a
-            function to draw from, or a dictionary of these, nested as in the configuration. Where the configuration of a trial lacks one,
-            it is drawn when the trial first becomes a clone.
+            function to draw from, or a dictionary of these, nested as in the configuration. One that ``param_space`` lacks is sampled
+            from this for each trial's first configuration.
         quantile_fraction: Which part of the population becomes clones, and which is cloned; from 0, for none, to 0.5.
         resample_probability: How likely a hyperparameter is drawn afresh rather than moved; from 0 to 1.
         perturbation_factors: Up and down: 1.2 moves by a fifth of the domain's whole scale. Numbers without a domain are multiplied.
@@ -97,6 +97,10 @@ class PopulationBasedTraining(PopulationScheduler):
                 "{'lr': loguniform(1e-4, 1e-1)}, or give custom_explore_fn"
             )
         self._explorer = Explorer(hyperparam_mutations, resample_probability, perturbation_factors, custom_explore_fn)
+
+    def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the search space with those of `hyperparam_mutations` that it lacks."""
+        return self._explorer.completed_space(space)
 
     def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:
         return self._explorer(self._config_of(donor), named_generator(f"{self._seed}/{event}/{target.trial_id}/explore"))

@@ -139,6 +139,10 @@ class ResourceChangingScheduler(Scheduler):
             self._allocate.check_ready(self)
         return is_accepted
 
+    def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the search space as the other scheduler completes it."""
+        return self._base.completed_space(space)
+
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Note what the trial asks for, and let the other scheduler learn of it."""
         self._take_note(trial)

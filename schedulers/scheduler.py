@@ -127,6 +127,13 @@ class Scheduler(Declared, ABC):
         self.mode = mode or self.mode
         return True
 
+    def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the search space, completed by hyperparameters that this scheduler varies and the space does not have.
+
+        Called once, before anything is sampled; the values that trials begin with are sampled like those of all other parameters.
+        """
+        return space
+
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Learn of a new trial, which is PENDING."""
         return ()

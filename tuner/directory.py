@@ -84,7 +84,7 @@ class Record:
 
 def noted_parts(plan: Plan) -> dict[str, Any]:
     """Return what was declared as notes, by the names of the arguments of the `Tuner`."""
-    return {"param_space": note(dict(plan.space)), "tune_config": note(plan.tune), "run_config": note(plan.run)}
+    return {"param_space": note(dict(plan.declared_space)), "tune_config": note(plan.tune), "run_config": note(plan.run)}
 
 
 def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path) -> None:

@@ -33,7 +33,8 @@ class Plan:
     Attributes:
         trainable: What each trial runs.
         name: The trainable's name.
-        space: The search space.
+        space: The search space, as the scheduler completes it.
+        declared_space: The search space that was given.
         tune: What is searched for, and how.
         run: Where the experiment lives, and how it is run.
         checkpoint: Which checkpoints are made and kept.
@@ -58,6 +59,7 @@ class Plan:
     stopper: Stopper
     seed: int
     experiment_id: str
+    declared_space: Mapping[str, Any]
     remark: str = ""
 
     @property
@@ -157,7 +159,8 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
     plan = Plan(
         trainable=trainable,
         name=trainable_name(trainable),
-        space=space,
+        space=_completed(space, choice.scheduler),
+        declared_space=space,
         tune=tune,
         run=run,
         checkpoint=run.checkpoint_config or CheckpointConfig(),
@@ -237,6 +240,11 @@ def _checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
     SearchSpace(space)
     check_keys(space)
     return space
+
+
+def _completed(space: Mapping[str, Any], scheduler: Scheduler) -> Mapping[str, Any]:
+    completed = scheduler.completed_space(space)
+    return space if completed is space else _checked_space(completed)
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:

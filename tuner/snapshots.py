@@ -295,7 +295,7 @@ def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
 
 def identity(plan: Plan) -> dict[str, Any]:
     """Return what has to be the same for one plan to go on from the state of another."""
-    parts = {"space": dict(plan.space), "scheduler": plan.scheduler, "searcher": plan.searcher, "stop": plan.run.stop}
+    parts = {"space": dict(plan.declared_space), "scheduler": plan.scheduler, "searcher": plan.searcher, "stop": plan.run.stop}
     return {name: note(part) for name, part in parts.items()}
 
 

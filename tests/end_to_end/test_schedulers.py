@@ -8,8 +8,10 @@ import pytest
 
 import tuner as tune
 from schedulers import (
+    PB2,
     ASHAScheduler,
     HyperBandScheduler,
+    MFPopulationBasedTraining,
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
     ResourceChangingScheduler,
@@ -169,3 +171,67 @@ def test_a_population_needs_a_size_and_no_searcher(options, message):
     config = tune.TuneConfig(metric="way", mode="max", scheduler=pbt(), **options)
     with pytest.raises(ValueError, match=message):
         tune.Tuner(learn, param_space={"lr": tune.uniform(0, 1)}, tune_config=config)
+
+
+# ---- hyperparameters that only the scheduler knows
+
+
+def one_report(config):
+    tune.report({"way": config["lr"] * config["model"]["depth"], "seen": repr(config)})
+
+
+MUTATIONS = {"lr": tune.uniform(0.5, 8.0), "model": {"depth": [1, 2, 3]}, "decay": lambda scale=0.25: scale}
+
+
+def members(scheduler, path, seed=1, **options):
+    given = {"num_samples": 4, "metric": "way", "mode": "max", "seed": seed, "scheduler": scheduler, **options}
+    run_config = tune.RunConfig(name="members", storage_path=path, verbose=0, executor="inline")
+    space = {"model": {"width": 8}, "lr_scale": 1.0}
+    return tune.Tuner(one_report, param_space=space, tune_config=tune.TuneConfig(**given), run_config=run_config)
+
+
+SCHEDULERS = {
+    "PBT": lambda: PopulationBasedTraining("training_iteration", perturbation_interval=3, hyperparam_mutations=MUTATIONS),
+    "MF-PBT": lambda: MFPopulationBasedTraining("training_iteration", perturbation_interval=3, hyperparam_mutations=MUTATIONS),
+    "PB2": lambda: PB2("training_iteration", perturbation_interval=3, hyperparam_bounds={"lr": [0, 8], "model": {"depth": [1, 3]}}),
+    "within another": lambda: ResourceChangingScheduler(SCHEDULERS["PBT"]()),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_hyperparameters_that_the_space_lacks_are_sampled_from_their_mutations(kind, tmp_path):
+    grid = members(SCHEDULERS[kind](), tmp_path / "a").fit()
+    assert not grid.errors
+    configs = [result.config for result in grid]
+    assert all(config["model"]["width"] == 8 and config["lr_scale"] == 1.0 for config in configs)
+    assert all(0 <= config["lr"] <= 8 and 1 <= config["model"]["depth"] <= 3 for config in configs)
+    assert len({config["lr"] for config in configs}) == 4
+    assert all(isinstance(config["lr"], float) for config in configs)
+    assert all(config.get("decay") in (0.25, None) for config in configs)
+    assert [result.metrics["seen"] for result in grid] == [repr(config) for config in configs]
+    assert set(grid.get_dataframe()["config/lr"]) == {config["lr"] for config in configs}
+    assert [result.config for result in members(SCHEDULERS[kind](), tmp_path / "b").fit()] == configs
+    assert [result.config for result in members(SCHEDULERS[kind](), tmp_path / "c", seed=2).fit()] != configs
+
+
+@pytest.mark.parametrize("kind", ["PBT", "PB2"])
+def test_a_restored_experiment_samples_on(kind, tmp_path):
+    expected = [result.config for result in members(SCHEDULERS[kind](), tmp_path / "a", num_samples=6).fit()]
+    members(SCHEDULERS[kind](), tmp_path / "b", num_samples=3).fit()
+    again = {} if kind == "PB2" else {"scheduler": SCHEDULERS[kind]()}  # a function has to be given again
+    grid = tune.Tuner.restore(tmp_path / "b" / "members", one_report, num_samples=6, **again).fit()
+    assert [result.config for result in grid] == expected
+
+
+def test_the_table_on_the_terminal_shows_what_was_sampled(tmp_path, capsys):
+    run_config = tune.RunConfig(name="e", storage_path=tmp_path, verbose=1, executor="inline")
+    tune_config = tune.TuneConfig(metric="way", mode="max", num_samples=2, scheduler=SCHEDULERS["PB2"](), seed=1)
+    tune.Tuner(one_report, param_space={"model": {}}, tune_config=tune_config, run_config=run_config).fit()
+    header = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("trial "))
+    assert {"lr", "model/depth"} <= set(header.split())
+
+
+def test_what_the_space_has_stays_as_it_is():
+    space = {"lr": 0.1, "model": tune.choice([{"depth": 1}, {"depth": 2}]), "decay": tune.grid_search([1, 2])}
+    assert SCHEDULERS["PBT"]().completed_space(space) == space
+    assert list(SCHEDULERS["PBT"]().completed_space({})) == ["lr", "model", "decay"]
