@@ -33,6 +33,7 @@ NO_END: Final = REDUCTION_FACTOR**10
 """The highest level where nothing tells how long a full training is."""
 MAX_SAMPLES: Final = 1_000
 """With more samples than this, trials are presumably so short that asking a model would take longer than training."""
+_CHOSEN: Final = {None: "default", AUTO: 'chosen by "auto"'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Choice:
     Attributes:
         scheduler: The scheduler.
         searcher: The searcher.
-        remark: What the user is told where neither was named; else empty.
+        remark: What the user is told at the start; empty where there is nothing to search.
     """
 
     scheduler: Scheduler
@@ -70,7 +71,8 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     searcher = tune.search_alg if isinstance(tune.search_alg, Searcher) else ours()
     asha = asha_for(searcher, full, tune.num_samples) if wants_asha else schedulers.FIFOScheduler()
     scheduler = tune.scheduler if isinstance(tune.scheduler, Scheduler) else asha
-    return Choice(scheduler, searcher, _remark(scheduler, searcher) if is_open else "")
+    is_worth_saying = is_search or bool(SearchSpace(space).grid_axes)
+    return Choice(scheduler, searcher, _start_line(scheduler, searcher, tune, space) if is_worth_saying else "")
 
 
 def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
@@ -88,9 +90,30 @@ def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _remark(scheduler: Scheduler, searcher: Searcher) -> str:
-    found = f"{type(searcher).__name__} searches and {type(scheduler).__name__} decides who goes on, as none was named"
-    return f"{found}; BasicVariantGenerator() samples at random, FIFOScheduler() trains all to the end"
+def _start_line(scheduler: Scheduler, searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
+    """Return which searcher and which scheduler are used, and why where the user has not named them."""
+    by_searcher = f"Searcher: {type(_unwrapped(searcher)).__name__}{_why(searcher, tune, space)}."
+    if isinstance(scheduler, schedulers.FIFOScheduler):
+        return f"{by_searcher} Scheduler: none; every trial trains to the end."
+    name = type(scheduler).__name__
+    if isinstance(tune.scheduler, Scheduler):
+        return f"{by_searcher} Scheduler: {name}."
+    return f"{by_searcher} Scheduler: {name} ({_CHOSEN[tune.scheduler]}); weaker trials are stopped early."
+
+
+def _why(searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
+    """Return in parentheses why a searcher is used, empty where it was given."""
+    if isinstance(tune.search_alg, Searcher):
+        return ""
+    if isinstance(searcher, ModelSearch):
+        return f" ({_CHOSEN[tune.search_alg]})"
+    if SearchSpace(space).grid_axes:
+        return " (every point of the grid)"
+    if isinstance(tune.scheduler, Scheduler):
+        return " (random; the default beside a given scheduler)"
+    if not (tune.metric and tune.mode):
+        return " (random, since no metric and mode are set)"
+    return f" (random, since num_samples={tune.num_samples:,} is more than {MAX_SAMPLES:,})"
 
 
 def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments: Any) -> Scheduler:
@@ -116,9 +139,13 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
 
 
 def _has_model(searcher: Searcher) -> bool:
+    return isinstance(_unwrapped(searcher), ModelSearch)
+
+
+def _unwrapped(searcher: Searcher) -> Searcher:
     while isinstance(searcher, SearcherWrapper):
         searcher = searcher.searcher
-    return isinstance(searcher, ModelSearch)
+    return searcher
 
 
 def _later(grace_period: int, full: int) -> int:

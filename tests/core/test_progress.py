@@ -84,7 +84,12 @@ def test_progress_is_that_of_the_trials_or_else_of_the_time(settings, fraction):
         ({"num_total": 100, "num_finished": 10, "elapsed_s": 9.0}, 81.0),
         ({"num_total": 100, "num_finished": 10, "elapsed_s": 9.0, "time_budget_s": 20.0}, 11.0),
         ({"num_total": 100, "num_finished": 2, "elapsed_s": 9.0, "time_budget_s": 20.0}, 11.0),
-        ({"elapsed_s": 29.0, "time_budget_s": 20.0}, 0.0),
+        ({"elapsed_s": 29.0, "time_budget_s": 20.0}, None),
+        ({"num_total": 8, "num_finished": 4, "elapsed_s": 9.0, "time_budget_s": 8.0}, None),
+        ({"num_total": 8, "num_finished": 8, "elapsed_s": 9.0}, None),
+        ({"num_total": 1000, "num_finished": 999, "elapsed_s": 600.0, "quiet_s": 90.0}, 90.0),
+        ({"num_total": 1000, "num_finished": 999, "elapsed_s": 600.0, "longest_left_s": 200.0, "quiet_s": 90.0}, 200.0),
+        ({"num_total": 1000, "num_finished": 999, "elapsed_s": 600.0, "longest_left_s": 200.0, "time_budget_s": 700.0}, 100.0),
     ],
 )
 def test_the_time_left_follows_from_the_pace_and_the_budget(settings, remaining_s):
@@ -100,6 +105,14 @@ def test_what_running_trials_have_behind_them_counts_by_their_share():
     progress = look_at(talk.experiment, "demo", 10.0, full_iteration=4)
     assert (progress.num_underway, progress.fraction, progress.remaining_s) == (1.0, 0.25, 30.0)
     assert look(talk, 10.0).remaining_s is None
+
+
+def test_the_last_trial_needs_what_it_needs_however_many_were_stopped_early():
+    talk = Conversation(max_trials=1, capacity={"cpu": 1.0}, metric="loss", mode="min")
+    talk.begin(1)
+    talk.report("t00000", 2, loss=1.0, time_total_s=10.0)
+    assert look_at(talk.experiment, "demo", 10.0, full_iteration=27).longest_left_s == 125.0
+    assert look_at(talk.experiment, "demo", 10.0).longest_left_s == 0.0
 
 
 def test_more_iterations_than_a_full_training_count_as_one():

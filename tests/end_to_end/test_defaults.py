@@ -140,16 +140,56 @@ def test_without_an_end_there_are_levels_enough():
 def test_the_choice_is_said_and_written_down_and_kept(fit, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="tuner")
     fit(train, SPACE, tune={**GOAL, "num_samples": 6, "seed": 1}, stop={"training_iteration": 9}, executor="inline")
-    assert "TreeSearch searches and AsyncHyperBandScheduler decides who goes on, as none was named" in caplog.text
+    assert "Searcher: TreeSearch (default). Scheduler: AsyncHyperBandScheduler (default); weaker trials are stopped early." in caplog.text
     recorded = read_record(tmp_path / "experiment").parts["tune_config"]
     assert (recorded["scheduler"]["@"], recorded["search_alg"]["@"]) == ("AsyncHyperBandScheduler", "TreeSearch")
     caplog.clear()
     restored = tune.Tuner.restore(tmp_path / "experiment", train, tune_config=TuneConfig(num_samples=8, **GOAL))
     assert kinds(restored._plan) == (ASHAScheduler, TreeSearch)
     assert len(restored.fit()) == 8
-    assert "as none was named" not in caplog.text
+    assert "Searcher:" not in caplog.text
     assert "tune_config.scheduler" not in caplog.text
     assert "tune_config.search_alg" not in caplog.text
+
+
+GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({}, "Searcher: TreeSearch (default). Scheduler: none; every trial trains to the end."),
+        ({"search_alg": "auto"}, 'Searcher: TreeSearch (chosen by "auto"). Scheduler: none; every trial trains to the end.'),
+        (
+            {"scheduler": "auto", "search_alg": OptunaSearch()},
+            'Searcher: OptunaSearch. Scheduler: AsyncHyperBandScheduler (chosen by "auto"); weaker trials are stopped early.',
+        ),
+        (
+            {"scheduler": ASHAScheduler()},
+            "Searcher: BasicVariantGenerator (random; the default beside a given scheduler). Scheduler: AsyncHyperBandScheduler.",
+        ),
+        (
+            {"metric": None, "mode": None},
+            "Searcher: BasicVariantGenerator (random, since no metric and mode are set). Scheduler: none; every trial trains to the end.",
+        ),
+        (
+            {"num_samples": 1_001},
+            (
+                "Searcher: BasicVariantGenerator (random, since num_samples=1,001 is more than 1,000). "
+                "Scheduler: none; every trial trains to the end."
+            ),
+        ),
+        ({"space": GRID}, "Searcher: BasicVariantGenerator (every point of the grid). Scheduler: none; every trial trains to the end."),
+        (
+            {"search_alg": ConcurrencyLimiter(TreeSearch(), max_concurrent=2), "scheduler": FIFOScheduler()},
+            "Searcher: TreeSearch. Scheduler: none; every trial trains to the end.",
+        ),
+        ({"space": {}}, ""),
+        ({"num_samples": 1}, ""),
+    ],
+)
+def test_the_start_line_says_what_is_used_and_why(options, line):
+    assert plan(**options).remark == line
 
 
 def test_an_experiment_begun_at_random_goes_on_at_random(fit, tmp_path):

@@ -57,8 +57,8 @@ def test_a_reporter_of_the_users_sees_the_experiment(fit, capfd):
     assert reporter.began == (2, "loss", "min")
     assert reporter.seen == [([("t00000", False, 3), ("t00001", True, 3)], True, "done 1  failed 1  CPU 0/1", "CPU 0/1")]
     out, err = capfd.readouterr()
-    assert len(out.splitlines()) == 1
-    assert re.match(r"t00001 failed in attempt 1, giving up: ValueError: exploded  /.*/t00001/error.txt\n", out)
+    assert len(out.splitlines()) == 2
+    assert re.match(r"Searcher: .*\nt00001 failed in attempt 1, giving up: ValueError: exploded  /.*/t00001/error.txt\n", out)
     assert err == ""
 
 
@@ -120,7 +120,8 @@ def run_cell(tmp_path):
 
 
 def test_a_notebook_gets_one_output_that_is_replaced_and_none_at_verbose_0(run_cell):
-    first, *others = run_cell(verbose=1, reporter=None)
+    start_line, first, *others = run_cell(verbose=1, reporter=None)
+    assert start_line[1]["text"].startswith("Searcher: ")
     assert first[0] == "display_data"
     assert {kind for kind, _ in others} == {"update_display_data"}
     display_id = first[1]["transient"]["display_id"]

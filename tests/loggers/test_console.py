@@ -149,7 +149,7 @@ def test_the_table_lists_running_trials_first_and_at_most_20(progress):
         ({"num_total": None}, None, None),
         ({"num_total": None, "time_budget_s": 1000.0}, 0.7, 300.0),
         ({"num_total": 100, "num_finished": 50, "time_budget_s": 800.0}, 0.5, 100.0),
-        ({"num_total": 100, "num_finished": 0, "time_budget_s": 600.0}, 0.0, 0.0),
+        ({"num_total": 100, "num_finished": 0, "time_budget_s": 600.0}, 0.0, None),
     ],
 )
 def test_the_time_left_follows_the_pace_and_the_budget(progress, settings, fraction, remaining_s):
@@ -271,9 +271,9 @@ def test_lines_of_text_appear_above_the_live_table_unchanged(progress, trials):
     stream = io.StringIO()
     console, _ = console_on(stream, progress, is_terminal=True)
     console.on_step_end(1, trials)
-    console.print_notice(f"[bold]not markup[/bold] {'x' * 150}")
+    console.print_notice(f"[bold]not-markup[/bold]{'x' * 150}")
     console.close()
-    assert f"[bold]not markup[/bold] {'x' * 150}" in stream.getvalue()
+    assert f"[bold]not-markup[/bold]{'x' * 150}" in stream.getvalue()
 
 
 def test_a_defect_while_drawing_gives_the_terminal_back(progress, trials):
@@ -313,3 +313,27 @@ def test_a_notice_of_several_lines_stays_several_lines(progress):
     console, _ = console_on(stream, progress)
     console.print_notice("one\ntwo\x07")
     assert re.fullmatch(r"one\ntwo\\x07\n", stream.getvalue())
+
+
+def test_a_notice_is_wrapped_at_words_on_a_terminal_but_commands_and_log_files_are_not(progress):
+    sentence = "Searcher: TreeSearch (default). Scheduler: none; every trial trains to the end."
+    command = f"    Tuner.restore({'x' * 60!r}, train)"
+    for is_terminal, expected in ((True, 4), (False, 2)):
+        stream = io.StringIO()
+        console = Console(lambda: progress, stream=stream, is_terminal=is_terminal, width=30, clock=Clock())
+        console.print_notice(f"{sentence}\n{command}")
+        *wrapped, whole = stream.getvalue().splitlines()
+        assert (" ".join(wrapped), whole, len(wrapped) + 1) == (sentence, command, expected)
+        assert all(len(line) <= 30 for line in wrapped) is is_terminal
+
+
+def test_the_time_left_is_no_less_than_the_time_for_which_no_trial_has_ended(progress):
+    looks = iter([replace(progress, num_total=1000, num_finished=999, num_underway=0.0, elapsed_s=600.0 + s) for s in (0, 100, 200)])
+    stream, clock = io.StringIO(), Clock()
+    console = Console(lambda: next(looks), stream=stream, is_terminal=False, width=100, clock=clock)
+    console.setup()
+    for _ in range(3):
+        clock.now += 30.0
+        console.on_step_end(1, [])
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("[")]
+    assert [line.split("  ")[-1] for line in lines] == ["best 0.42 (t00008)", "1m40s left", "3m20s left"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .experiment import Experiment
+from .result import TIME_TOTAL_S
 from .trial import Ending, Status, Trial
 
 
@@ -37,6 +38,8 @@ class Progress:
         leaders: The best trials, best first, whatever their status.
         waiting_for: Why PENDING trials wait, as half a sentence, e.g. ``"a free GPU"``; empty where none waits.
         num_errors: How many attempts have failed, those that were tried again included.
+        longest_left_s: How many seconds the running trial with most left to train will take at its own pace; 0 where that is open.
+        quiet_s: For how many seconds no trial has come closer to its end.
     """
 
     name: str
@@ -60,12 +63,14 @@ class Progress:
     leaders: Sequence[Trial] = ()
     waiting_for: str = ""
     num_errors: int = 0
+    longest_left_s: float = 0.0
+    quiet_s: float = 0.0
 
     @property
     def fraction(self) -> float | None:
         """How much of the trials, or else of the time, is behind us; None where neither is limited."""
         if self.num_total:
-            return min(1.0, self._num_behind / self.num_total)
+            return min(1.0, self.num_behind / self.num_total)
         if self.time_budget_s:
             return min(1.0, self.elapsed_s / self.time_budget_s)
         return None
@@ -74,18 +79,24 @@ class Progress:
     def remaining_s(self) -> float | None:
         """How many seconds are left at the pace so far, at most those of the budget.
 
-        None where it is too early to tell, and where trials are paused that nobody is to come after: the scheduler may go on with few
-        of them or with all.
+        The last few trials may take far longer than the many before them, so it is no less than what the slowest running trial still
+        needs, nor than the time for which nothing has moved. None where it is too early to tell, where it is less than a second, once the
+        budget is used up, and where trials are paused and no others are to come: the scheduler may resume few of them or all.
         """
         until_budget = max(0.0, self.time_budget_s - self.elapsed_s) if self.time_budget_s else None
-        behind = self._num_behind
+        if (until_budget is not None and until_budget < _MIN_LEFT_S) or (self.num_total and self.num_finished >= self.num_total):
+            return None
+        behind = self.num_behind
         if not (self.num_total and behind) or behind < _MIN_FRACTION * self.num_total or self._is_open_end:
             return until_budget
         at_this_pace = self.elapsed_s * max(0.0, self.num_total - behind) / behind
-        return at_this_pace if until_budget is None else min(at_this_pace, until_budget)
+        left = max(at_this_pace, self.longest_left_s, self.quiet_s)
+        left = left if until_budget is None else min(left, until_budget)
+        return left if left >= _MIN_LEFT_S else None
 
     @property
-    def _num_behind(self) -> float:
+    def num_behind(self) -> float:
+        """How many trials are over, with what the others have behind them."""
         return self.num_finished + self.num_underway
 
     @property
@@ -96,6 +107,8 @@ class Progress:
 
 _MIN_FRACTION = 0.03
 """Before this much is done the pace says nothing."""
+_MIN_LEFT_S = 1.0
+"""Less than this is not told: what is left then is saving, cleaning up or a last step, which may take minutes."""
 
 
 def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration: int | None = None) -> Progress:
@@ -131,7 +144,14 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration:
         leaders=best.leaders,
         waiting_for=_waiting_for(experiment),
         num_errors=roster.num_failed_attempts,
+        longest_left_s=max((_left_of(trial, full_iteration) for trial in roster.live.values()), default=0.0) if full_iteration else 0.0,
     )
+
+
+def _left_of(trial: Trial, full_iteration: int) -> float:
+    """Return how many seconds a trial needs for the rest of a full training at its own pace, 0 before its first result."""
+    spent_s = float(trial.last_result.get(TIME_TOTAL_S) or 0.0)
+    return spent_s * max(0, full_iteration - trial.iteration) / trial.iteration if trial.iteration else 0.0
 
 
 def _waiting_for(experiment: Experiment) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -75,7 +77,8 @@ class Console(Callback):
     ) -> None:
         if verbose not in (0, 1, 2):
             raise ValueError(f"verbose must be 0 (nothing), 1 (progress) or 2 (one line per trial as well), got {verbose!r}")
-        self._progress = progress
+        self._look_at = progress
+        self._num_behind = self._moved_s = 0.0
         self._verbose = verbose
         self._reporter = reporter if verbose else None
         self._display = _display(reporter, stream, is_terminal, width, show)
@@ -91,9 +94,16 @@ class Console(Callback):
         self._curves: Curves | None = None
 
     def print_notice(self, text: str) -> None:
-        """Print a line, or a few, above the live table; nothing at ``verbose=0``."""
-        for line in text.splitlines() if self._verbose else ():
-            self._display.say(printable(line))
+        """Print a line, or a few, above the live table; nothing at ``verbose=0``.
+
+        On a terminal lines are wrapped at words. Indented ones are commands to be copied, and stay whole, as do lines in log files.
+        """
+        for line in map(printable, text.splitlines() if self._verbose else ()):
+            if self._display.redraws and not line.startswith(" "):
+                for part in textwrap.wrap(line, self._display.width, break_long_words=False, break_on_hyphens=False):
+                    self._display.say(part)
+            else:
+                self._display.say(line)
 
     def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
         """Get ready, and take over the engine's warnings if nobody else shows them."""
@@ -159,6 +169,13 @@ class Console(Callback):
         handler, self._handler = self._handler, None
         if handler is not None:
             _log.removeHandler(handler)
+
+    def _progress(self) -> Progress:
+        """Return how far the experiment is, and for how long it has not moved."""
+        progress = self._look_at()
+        if progress.num_behind != self._num_behind:
+            self._num_behind, self._moved_s = progress.num_behind, progress.elapsed_s
+        return dataclasses.replace(progress, quiet_s=progress.elapsed_s - self._moved_s)
 
     @property
     def _is_drawn(self) -> bool:

@@ -94,7 +94,7 @@ def headline(progress: Progress, width: int = 100) -> Line:
     if progress.metric:
         name.append(Piece(f"{progress.mode or ''} {printable(progress.metric)}".strip()))
     parts = [_num_trials(progress)]
-    if progress.fraction is not None:
+    if progress.fraction is not None and progress.fraction < 1:
         left = "?" if progress.remaining_s is None else duration(progress.remaining_s)
         parts.append(f"{left} left")
     budget = f" of {duration(progress.time_budget_s)}" if progress.time_budget_s else " elapsed"
