@@ -25,6 +25,7 @@ CLOSING_S = 2.0
 """How long before its time limit an experiment wants all trials gone, so that killing who does not leave and closing the files fit in."""
 EXECUTORS = ("process", "inline")
 DURABILITIES = ("process", "group", "strict")
+IF_EXISTS = ("error", "new", "replace")
 
 FOR_FUNCTIONS, FOR_CLASSES = "function", "class"
 CHECKPOINT_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -141,7 +142,8 @@ class RunConfig:
     """Where an experiment lives and how it is run.
 
     Attributes:
-        name: Name of the experiment and of its directory; None, the default, for ``<trainable>_<date>``.
+        name: Name of the experiment and of its directory, e.g. ``"lr=0.1"``, ``"my exp"``, or ``"group/exp"`` for a directory in a
+            folder; None, the default, for ``<trainable>_<date>``.
         storage_path: Directory in which the experiment's own is made; None, the default, for ``~/tuner_results``.
         stop: When a trial has trained enough: a dictionary ``{metric: value}`` (reached by an equal or larger value, whatever the
             direction of optimisation; a string such as ``"<= 0.1"`` compares otherwise), a function ``(trial_id, result) -> bool``, a
@@ -169,6 +171,11 @@ class RunConfig:
             give it again to `Tuner.restore`.
         sync_config: Accepted for compatibility and not used: what a trial writes stays where it is.
         storage_filesystem: Must be None; other file systems are not supported for experiments yet.
+        if_exists: What a new experiment does where one of its name is: ``"error"`` (the default) raises `ExperimentExists`. ``"new"``
+            leaves it alone and runs beside it, in a directory with a number behind the name (``exp_2``, ``exp_3``, ...).
+            ``"replace"`` removes it, results and checkpoints included, when everything else has been checked and nothing else can be
+            refused; one that is running, and what cannot be told to be an experiment of ours, is never removed, and files of others
+            in its directory are kept. ``Tuner(..., resume="auto")`` continues it instead.
 
     Raises:
         ValueError: If a value is out of range.
@@ -192,10 +199,9 @@ class RunConfig:
     progress_reporter: ProgressReporter | None = None
     sync_config: Any = None
     storage_filesystem: Any = None
+    if_exists: Literal["error", "new", "replace"] = "error"
 
     def __post_init__(self) -> None:
-        if self.name is not None:
-            layout.check_name(self.name)
         stopper_from(self.stop)
         self._check_storage()
         if self.verbose not in (0, 1, 2, 3):
@@ -238,6 +244,10 @@ class RunConfig:
             )
 
     def _check_storage(self) -> None:
+        if self.name is not None:
+            layout.check_name(self.name)
+        if self.if_exists not in IF_EXISTS:
+            raise ValueError(f"if_exists must be one of {', '.join(map(repr, IF_EXISTS))}, got {self.if_exists!r}")
         if not isinstance(self.storage_path, str | os.PathLike | None):
             raise TypeError(f"storage_path must be a path, got {self.storage_path!r}")
         if self.storage_filesystem is not None:

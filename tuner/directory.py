@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tuner.storage import atomic, layout, strict_json
 from tuner.storage.declaration import FORMAT_VERSION, is_experiment, read_declaration
 from tuner.storage.disk import DIRECTORY_MODE, LOCAL_DISK
 from tuner.storage.folder import make_folder, make_own_folder
+from tuner.storage.opening import check_ours, clear
 from tuner.storage.recovery import verified
 from tuner.storage.release import RELEASE_KEY, THIS_RELEASE
 
@@ -32,8 +34,8 @@ def new_directory(plan: Plan) -> Path:
     """Make the directory of a new experiment.
 
     Raises:
-        ExperimentExists: If the given name is taken.
-        StorageError: If the storage path cannot be written to.
+        ExperimentExists: If the given name is taken, and ``RunConfig(if_exists="error")`` holds.
+        StorageError: If the storage path cannot be written to, or what is to be replaced is no experiment of ours.
     """
     root = storage_root(plan)
     try:
@@ -42,7 +44,11 @@ def new_directory(plan: Plan) -> Path:
             pass
     except OSError as cause:
         raise StorageError(f"storage_path {str(root)!r} cannot be written to: {cause}; give another one in RunConfig") from cause
-    return _named(root, plan.run.name) if plan.run.name else _dated(root, plan.name)
+    if plan.run.name is None:
+        return _dated(root, plan.name)
+    directory = named_directory(plan)
+    _make_folders_above(root, directory)
+    return _numbered(directory) if plan.run.if_exists == "new" else _named(directory, can_replace=plan.run.if_exists == "replace")
 
 
 def check_unused(directory: Path) -> None:
@@ -54,8 +60,42 @@ def check_unused(directory: Path) -> None:
     if is_experiment(directory):
         raise ExperimentExists(
             f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable) or "
-            'Tuner(..., resume="auto"), choose another name, or delete it'
+            'Tuner(..., resume="auto"), keep it and run this one beside it with RunConfig(if_exists="new"), remove it for this one with '
+            'RunConfig(if_exists="replace"), or choose another name'
         )
+
+
+def replace_experiment(directory: Path) -> str:
+    """Remove the experiment in a directory whose lock the caller holds, if there is one, and return what the user is told of it.
+
+    Raises:
+        StorageError: If something in it cannot be removed.
+    """
+    if not is_experiment(directory):
+        return ""
+    left = clear(directory)
+    kept = f"; kept, since it is none of the experiment's: {', '.join(left)}" if left else ""
+    return f'the experiment that was in {str(directory)!r} has been removed, since RunConfig(if_exists="replace") was given{kept}'
+
+
+def number_remark(plan: Plan, directory: Path) -> str:
+    """Return what the user is told where the experiment got another directory than the one of its name; empty if it did not."""
+    if plan.run.name is None or directory.name == named_directory(plan).name:
+        return ""
+    return f'{plan.run.name!r} was taken, so this experiment is in {str(directory)!r}, since RunConfig(if_exists="new") was given'
+
+
+def remove_unused(plan: Plan, directory: Path) -> None:
+    """Remove the directory of an experiment that could not begin, and the folders that its name made above it, if nothing is in them."""
+    root = storage_root(plan)
+    try:
+        directory.rmdir()
+        for above in directory.parents if root in directory.parents else ():
+            if above == root:
+                return
+            above.rmdir()
+    except OSError:
+        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +201,64 @@ def named_directory(plan: Plan) -> Path:
     return storage_root(plan) / layout.check_name(plan.run.name or "")
 
 
-def _named(root: Path, name: str) -> Path:
-    directory = root / layout.check_name(name)
-    check_unused(directory)
-    try:
-        make_own_folder(directory)
-    except OSError as cause:
-        raise StorageError(f"{str(directory)!r} cannot be made: {cause}; choose another name") from cause
+def _named(directory: Path, *, can_replace: bool) -> Path:
+    if not can_replace:
+        check_unused(directory)
+    elif is_experiment(directory):
+        check_ours(directory)  # long before anything is removed
+    if experiment := next(_experiments_in(directory, layout.MAX_NAME_DEPTH), None):
+        raise ExperimentExists(f"{str(directory)!r} holds other experiments, such as {str(experiment)!r}; choose another name")
+    _make(directory)
     return directory
+
+
+def _numbered(directory: Path) -> Path:
+    """Make the directory, or the first of those with a number behind its name, that does not exist yet."""
+    for number in itertools.count(1):
+        candidate = directory if number == 1 else directory.with_name(f"{directory.name}_{number}")
+        try:
+            candidate.mkdir(DIRECTORY_MODE)
+        except FileExistsError:
+            continue
+        except OSError as cause:
+            raise _cannot_be_made(candidate, cause) from cause
+        return candidate
+    raise AssertionError("unreachable: counting has no end")
+
+
+def _make_folders_above(root: Path, directory: Path) -> None:
+    """Make the folders that a name such as ``group/exp`` has above the experiment's own.
+
+    Raises:
+        ExperimentExists: If one of them is an experiment, whose trials lie there.
+        StorageError: If one cannot be made, or is a link.
+    """
+    for above in reversed(directory.relative_to(root).parents[:-1]):
+        folder = root / above
+        if is_experiment(folder):
+            raise ExperimentExists(f"{str(folder)!r} is itself an experiment, and {directory.name!r} would lie in it; choose another name")
+        _make(folder)
+
+
+def _make(folder: Path) -> None:
+    try:
+        make_own_folder(folder)
+    except OSError as cause:
+        raise _cannot_be_made(folder, cause) from cause
+
+
+def _cannot_be_made(folder: Path, cause: OSError) -> StorageError:
+    return StorageError(f"{str(folder)!r} cannot be made: {cause}; choose another name")
+
+
+def _experiments_in(folder: Path, max_depth: int) -> Iterator[Path]:
+    """Yield experiments in the folders of one that is none itself."""
+    if is_experiment(folder) or not folder.is_dir() or not max_depth:
+        return
+    for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
+        if is_experiment(inner):
+            yield inner
+        yield from _experiments_in(inner, max_depth - 1)
 
 
 def _dated(root: Path, trainable: str) -> Path:

@@ -33,6 +33,7 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.storage import opening
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
+from tuner.storage.declaration import is_experiment
 from tuner.storage.folder import inspect_folder
 from tuner.storage.journal import START, Journal, Tail, recover
 from tuner.storage.lock import ExperimentLock
@@ -46,7 +47,7 @@ from .accounting import Accountant, Costs
 from .assigner import Assigner
 from .config import ResumeConfig
 from .defaults import full_iteration
-from .directory import Record, check_unused, rewrite_declaration, write_declaration
+from .directory import Record, check_unused, number_remark, replace_experiment, rewrite_declaration, write_declaration
 from .driver import Driver
 from .helm import Helm, Line
 from .insistence import Insistence
@@ -122,6 +123,7 @@ class Run:
         self._policies = PolicyLog() if getattr(plan.scheduler, "log_config", False) else None
         self._began_s = 0.0
         self._line = Line()
+        self._remarks = [] if resumption else [plan.remark]
 
     def execute(self, line: Line | None = None) -> Finished:
         """Run the experiment to its end.
@@ -142,10 +144,20 @@ class Run:
             with ExperimentLock(directory, steal=steal), contextlib.closing(opened):
                 if self._resumption:
                     return self._execute_locked(opened.executor, settings)
-                check_unused(directory)
+                self._make_room()
                 with opening.nothing_left_behind(directory):
                     write_declaration(plan, settings, directory)
                     return self._execute_locked(opened.executor, settings)
+
+    def _make_room(self) -> None:
+        """See to it that the directory of a new experiment is unused, and note what the user is told of how it came about."""
+        if self._plan.run.if_exists == "replace":
+            if is_experiment(self._directory):
+                _end_leftovers(self._directory)
+            self._remarks.append(replace_experiment(self._directory))
+        else:
+            check_unused(self._directory)
+            self._remarks.append(number_remark(self._plan, self._directory))
 
     def _execute_locked(self, executor: Executor, settings: ExperimentSettings) -> Finished:
         plan, directory = self._plan, self._directory
@@ -270,8 +282,8 @@ class Run:
             space=plan.space,
             experiment_id=plan.experiment_id,
         )
-        if plan.remark and not self._resumption:
-            observers.remark(plan.remark)
+        for remark in filter(None, self._remarks):
+            observers.remark(remark)
         if is_class_trainable(plan.trainable) and not can_be_saved(plan.trainable):
             _log.warning("%s cannot be saved; implement save_checkpoint and load_checkpoint to go on after a failure or a pause", plan.name)
         if self._resumption:

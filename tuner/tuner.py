@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from tuner.storage.declaration import is_experiment
 
 from .background import Background
 from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
-from .directory import Record, check_restorable, named_directory, new_directory, read_record
+from .directory import Record, check_restorable, named_directory, new_directory, read_record, remove_unused
 from .handle import Handle
 from .helm import Line
 from .interrupts import INTERRUPTED_EXIT_CODE, end_script_with, is_script
@@ -283,9 +282,7 @@ class Tuner:
             finished = Run(self._plan, directory, self._resumption).execute(line)
         except BaseException:
             self._is_used = False
-            # Where nothing was started nothing is left behind.
-            with contextlib.suppress(OSError):
-                directory.rmdir()
+            remove_unused(self._plan, directory)  # where nothing was started nothing is left behind
             raise
         self._grid = _grid(self._plan, finished)
         _raise_if_told(self._plan, finished)
@@ -325,6 +322,11 @@ def _check_resume(resume: Any, plan: Plan) -> None:
     if not plan.run.name:
         raise ValueError(
             "resume='auto' needs a fixed RunConfig(name=...), got none: a directory named by the date is never found again; give it a name"
+        )
+    if plan.run.if_exists != "error":
+        raise ValueError(
+            f"resume='auto' continues the experiment of that name, RunConfig(if_exists={plan.run.if_exists!r}) begins another; give one of "
+            "them"
         )
 
 

@@ -57,23 +57,45 @@ MANIFEST = ".manifest.json"
 METADATA = ".metadata.json"
 """The user's metadata of a checkpoint; may change after the commit, so the manifest leaves it out."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+MAX_NAME_DEPTH = 4
+"""How many folders the name of an experiment may have: as deep as ``tuner ls`` looks for experiments."""
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._=,+@#()\[\]-]{0,98}[A-Za-z0-9_=,+@#()\[\]-])?")
 
 _DEVICES = frozenset({"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(10))})
 _TRIAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_OWN_TRIAL = re.compile(r"[tf]\d{5,}")
+"""Ids that the engine gives: those of trials, and of copies of them with another configuration."""
 
 
 def check_name(name: str) -> str:
-    """Return the experiment name if it is safe as a directory name.
+    """Return the experiment name if it is safe as the path of a directory below the storage path.
+
+    Example:
+        >>> check_name("lr=0.1"), check_name("digits/my exp")
+        ('lr=0.1', 'digits/my exp')
 
     Raises:
-        ValueError: If it could leave the storage path or trouble a file system.
+        ValueError: If it could leave the storage path, trouble a file system, or be taken for a folder of an experiment.
     """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"name must be 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit, got {name!r}")
-    if name.endswith(".") or name.partition(".")[0].upper() in _DEVICES:
-        raise ValueError(f"name must not end in '.' or be that of a device, got {name!r}; there are file systems that cannot hold it")
+    folders = name.split("/") if isinstance(name, str) else [""]
+    if len(folders) > MAX_NAME_DEPTH or not all(map(_FOLDER_NAME.fullmatch, folders)):
+        raise ValueError(
+            "name must be 1 to 100 letters, digits, spaces or any of . _ - = , + @ # ( ) [ ], beginning with a letter or digit and not "
+            f"ending in a space or '.', or up to {MAX_NAME_DEPTH} of these joined by '/', got {name!r}"
+        )
+    for folder in folders:
+        if folder.partition(".")[0].strip().upper() in _DEVICES:
+            raise ValueError(f"name must not be that of a device, got {name!r}; there are file systems that cannot hold it")
+    if len(folders) > 1 and JOURNAL in folders:
+        raise ValueError(f"name must not have a folder {JOURNAL!r}, got {name!r}; the folder above it would be taken for an experiment")
     return name
+
+
+def is_own(name: str) -> bool:
+    """Return whether a file or folder of this name, directly in an experiment's directory, is one that the engine makes there."""
+    kept = (LOCK, DECLARATION, JOURNAL, SNAPSHOT, OBJECTS, REQUESTS, LOGGED, PBT_GLOBAL)
+    is_policy = name.startswith("pbt_policy_") and name.endswith(".txt")
+    return name in kept or is_policy or name.startswith(STAGING_PREFIX) or _OWN_TRIAL.fullmatch(name) is not None
 
 
 def pbt_policy(trial_id: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from tuner.errors import StorageError
 
 from . import checkpoints, layout
+from .declaration import read_declaration
 from .recovery import read
 from .segments import journal_directory
 
@@ -45,6 +47,52 @@ def _swept(folder: str, recorded: Collection[str] | None) -> list[Path]:
     except OSError as refusal:
         _log.warning("unfinished files in %s cannot be removed: %s", folder, refusal)
         return []
+
+
+def check_ours(directory: Path) -> None:
+    """Check that a directory may be cleared.
+
+    Raises:
+        StorageError: If it cannot be told to hold an experiment of ours.
+    """
+    try:
+        read_declaration(directory)
+    except StorageError as cause:
+        raise StorageError(
+            f"{str(directory)!r} is not removed, since it cannot be told to be an experiment of tuner's ({cause}); remove it yourself, or "
+            "choose another name"
+        ) from cause
+
+
+def clear(experiment: str | os.PathLike[str]) -> list[str]:
+    """Remove an experiment whose lock the caller holds, so that another can begin in its directory.
+
+    What the engine has made there is removed, with everything in the directories of trials, and nothing else. The declaration goes
+    last: an experiment of which only a part was removed can be told to be one, and removed again.
+
+    Args:
+        experiment: Directory of the experiment.
+
+    Returns:
+        The names of what is left, since it is none of the experiment's.
+
+    Raises:
+        StorageError: If the directory holds no experiment of ours that is whole enough to be sure of it, or something cannot be removed.
+    """
+    directory = Path(experiment)
+    check_ours(directory)
+    entries = sorted(directory.iterdir())
+    own = [path for path in entries if layout.is_own(path.name) and path.name not in (layout.LOCK, layout.DECLARATION)]
+    try:
+        for path in own:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        (directory / layout.DECLARATION).unlink()
+    except OSError as cause:
+        raise StorageError(f"the experiment in {str(directory)!r} cannot be removed: {cause}; remove the rest yourself") from cause
+    return [path.name for path in entries if not layout.is_own(path.name)]
 
 
 @contextmanager
