@@ -104,14 +104,67 @@ def test_another_metric_can_be_named(grid_of):
 @pytest.mark.parametrize(
     ("chosen", "losses", "evaluator", "message"),
     [
-        (configs(MIN_TRIALS - 1), range(MIN_TRIALS - 1), "ped_anova", "at least 10 trials with a finite value, got 9; run more"),
-        ([{"x": 1}] * 12, range(12), "ped_anova", "a parameter must differ between trials .*, got the same of each: x"),
-        (configs(12), range(12), "anova", "evaluator must be one of ped_anova, fanova, mdi, got 'anova'"),
+        (
+            configs(MIN_TRIALS - 1),
+            range(MIN_TRIALS - 1),
+            "ped_anova",
+            "at least 20 trials .* at iteration 1, got 19; run more",
+        ),
+        ([{"x": 1}] * 20, range(20), "ped_anova", "a parameter must differ between trials .*, got the same of each: x"),
+        (configs(20), range(20), "anova", "evaluator must be one of ped_anova, fanova, mdi, got 'anova'"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(grid_of, chosen, losses, evaluator, message):
     with pytest.raises(ValueError, match=message):
         grid_of(chosen, list(map(float, losses))).get_param_importances(evaluator=evaluator)
+
+
+def halved(num=60, iteration=2):
+    """Return configurations with the losses of trials, of which a scheduler let only some with large batches go on.
+
+    At each iteration the learning rate alone decides; but a trial that goes on is far better at its end than one that does not.
+    """
+    curves = {}
+    for number, config in enumerate(configs(num)):
+        chosen = {"lr": config["lr"], "batch_size": [16, 32, 64][number % 3], "noise": config["noise"]}
+        steps = 5 if chosen["batch_size"] == 64 and number % 2 else iteration
+        curves[f"t{number:05d}"] = (
+            chosen,
+            [{"loss": by_lr({**chosen, "model": {"depth": 1}}) / 10 + 9 / step} for step in range(1, steps + 1)],
+        )
+    return curves
+
+
+def grid_of_curves(make, curves):
+    trials = [make.trial(trial_id, results, config=config) for trial_id, (config, results) in curves.items()]
+    rows = {trial_id: make.rows(trial_id, results) for trial_id, (_, results) in curves.items()}
+    return ResultGrid(trials, "/nowhere", MemoryRows(rows), "loss", "min")
+
+
+def test_trials_that_were_cut_at_different_iterations_are_compared_at_one_that_most_of_them_reached(make):
+    grid = grid_of_curves(make, halved())
+    assert grid.get_param_importances(iteration="last").index[0] == "batch_size"  # it tells who trained for longer
+    found = grid.get_param_importances()
+    assert found.index[0] == "lr"
+    assert found.attrs == {"num_trials": 60, "iteration": 2}
+    assert grid.get_param_importances(iteration=1).attrs == {"num_trials": 60, "iteration": 1}
+    with pytest.raises(ValueError, match="at least 20 trials with a finite value at iteration 5, got 10; run more"):
+        grid.get_param_importances(iteration=5)
+    with pytest.raises(ValueError, match="iteration must be at least 1, 'common' or 'last', got 'first'"):
+        grid.get_param_importances(iteration="first")
+
+
+def test_where_a_result_lacks_the_metric_a_trials_newest_value_up_to_there_counts(make):
+    curves = {name: (config, [results[0], {"other": 1.0}, *results[2:]]) for name, (config, results) in halved().items()}
+    assert grid_of_curves(make, curves).get_param_importances().equals(grid_of_curves(make, halved()).get_param_importances(iteration=1))
+
+
+def test_a_share_comes_with_its_standard_error_which_few_trials_make_large(make):
+    few, many = (grid_of_curves(make, halved(num)).plot.data.importances().set_index("parameter") for num in (24, 240))
+    assert (few["num_trials"].unique().tolist(), many["iteration"].unique().tolist()) == ([24], [2])
+    assert 0 < many.loc["lr", "std_error"] < few.loc["lr", "std_error"] < 1
+    again = grid_of_curves(make, halved(24)).plot.data.importances().set_index("parameter")
+    assert again.equals(few)
 
 
 @pytest.mark.parametrize(("missing", "evaluator", "command"), [("optuna", "ped_anova", "optuna"), ("sklearn", "fanova", "optuna,sklearn")])

@@ -53,7 +53,7 @@ def typed(text):
 def test_all_charts_are_drawn_and_nothing_is_complained_about(experiment, opened, kind):
     browser = opened(experiment(kind))
     num_charts = browser.run("document.querySelectorAll('.chart').length")
-    assert num_charts >= 7
+    assert num_charts >= 6
     assert browser.run("document.querySelectorAll('.chart[data-drawn=true]:has(.cartesianlayer .trace)').length") == num_charts
     assert browser.run("Number(document.body.dataset.drawn)") == num_charts
     assert browser.run("document.querySelectorAll('#trial-table tbody tr').length") == len(experiment(kind))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+import random
+import statistics
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from tuner.core.result import TRAINING_ITERATION, flatten
+from tuner.core.trial import Trial
+
+from .frames import value_at
 from .ranking import Mode, is_finite
+from .rows import Rows
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution  # an extra: at run time imported where it is used
@@ -20,8 +27,19 @@ Evaluator = Literal["ped_anova", "fanova", "mdi"]
 
 EVALUATORS: Final[tuple[Evaluator, ...]] = get_args(Evaluator)
 
-MIN_TRIALS: Final = 10
+MIN_TRIALS: Final = 20
 """Fewer trials than this say nothing about importance."""
+
+MIN_BEST: Final = 5
+"""How many trials PED-ANOVA takes for the best ones at least; Optuna recommends as many."""
+
+At = int | Literal["common", "last"]
+"""Where trials are compared: at an iteration, at one that most of them reached, or each at its last result."""
+
+_COMMON_SHARE: Final = 0.75
+"""Part of the trials that has to have reached the common iteration."""
+
+_NUM_RESAMPLES: Final = 20
 
 _MIN_LOG_RATIO: Final = 10.0
 """Values that lie closer together look the same on both scales."""
@@ -40,13 +58,78 @@ class Evaluated:
     value: float
 
 
-def importances(trials: Sequence[Evaluated], mode: Mode, evaluator: str) -> dict[str, float]:
-    """Return the importance of each parameter, in descending order; see `ResultGrid.get_param_importances`.
+@dataclass(frozen=True, slots=True)
+class Importances:
+    """How much each parameter mattered, and what was compared.
+
+    Attributes:
+        shares: The importance of each parameter, in descending order; they add up to 1.
+        std_errors: The standard error of each, by a bootstrap over the trials; NaN where it was not estimated.
+        num_trials: How many trials were compared.
+        iteration: At which ``training_iteration``; None where each was compared at its last result.
+    """
+
+    shares: Mapping[str, float]
+    std_errors: Mapping[str, float]
+    num_trials: int
+    iteration: int | None
+
+
+def evaluated_trials(trials: Sequence[Trial], rows: Rows, metric: str, at: At = "common") -> tuple[list[Evaluated], int | None]:
+    """Return the trials that can be compared, and the iteration at which they are; None for that of the last result of each.
+
+    A trial's value at an iteration is its newest one up to there; trials that ended before it, or without a finite value, are left out.
+
+    Args:
+        trials: The trials.
+        rows: Their results; read only of trials that went beyond the iteration.
+        metric: Name of the metric, flattened.
+        at: An iteration; ``"common"`` for the largest one that three quarters of the trials reached; ``"last"`` for no common one.
+
+    Raises:
+        ValueError: If `at` is none of them.
+    """
+    if at not in ("common", "last") and not (isinstance(at, int) and at >= 1):
+        raise ValueError(f"iteration must be at least 1, 'common' or 'last', got {at!r}; 'common' compares where most trials got to")
+    known = [trial for trial in trials if metric in trial.summary]
+    iteration = common_iteration([trial.iteration for trial in known]) if at == "common" else None if at == "last" else int(at)
+    values = [(trial, _value(trial, rows, metric, iteration)) for trial in known if iteration is None or trial.iteration >= iteration]
+    return [Evaluated(flatten(trial.config), value) for trial, value in values if is_finite(value)], iteration
+
+
+def common_iteration(reached: Sequence[int]) -> int | None:
+    """Return the largest iteration that at least three quarters of the trials reached, None for no trials.
+
+    Example:
+        >>> common_iteration([1, 1, 3, 9, 27]), common_iteration([3, 9, 9, 9])
+        (1, 9)
+    """
+    return sorted(reached, reverse=True)[math.ceil(_COMMON_SHARE * len(reached)) - 1] if reached else None
+
+
+def _value(trial: Trial, rows: Rows, metric: str, iteration: int | None) -> Any:
+    if iteration is None or trial.iteration == iteration:
+        return trial.summary[metric].last
+    values = (value_at(row, metric) for row in reversed(rows.of(trial.trial_id)) if row.get(TRAINING_ITERATION, 0) <= iteration)
+    return next((value for value in values if value is not None), None)
+
+
+def num_best_of(num_trials: int) -> int:
+    """Return how many trials PED-ANOVA takes for the best ones: a tenth, and no fewer than `MIN_BEST`."""
+    return max(MIN_BEST, math.ceil(num_trials / 10))
+
+
+def importances(
+    trials: Sequence[Evaluated], mode: Mode, evaluator: str, iteration: int | None = None, *, with_errors: bool = False
+) -> Importances:
+    """Return the importance of each parameter; see `ResultGrid.get_param_importances`.
 
     Args:
         trials: The trials.
         mode: ``"min"`` or ``"max"``: the direction in which the value is optimised.
         evaluator: One of `EVALUATORS`.
+        iteration: Where they are compared, for the messages.
+        with_errors: Whether to estimate standard errors; with PED-ANOVA alone, since forests take too long to grow.
 
     Raises:
         ImportError: If Optuna or, for the forests, scikit-learn is not installed.
@@ -55,17 +138,27 @@ def importances(trials: Sequence[Evaluated], mode: Mode, evaluator: str) -> dict
     if evaluator not in EVALUATORS:
         raise ValueError(f"evaluator must be one of {', '.join(EVALUATORS)}, got {evaluator!r}")
     if len(trials) < MIN_TRIALS:
-        raise ValueError(f"importances need at least {MIN_TRIALS} trials with a finite value, got {len(trials)}; run more of them")
+        where = "" if iteration is None else f" at iteration {iteration}"
+        raise ValueError(f"importances need at least {MIN_TRIALS} trials with a finite value{where}, got {len(trials)}; run more of them")
     columns = observed_columns(trials)
     varied = {name: column for name, column in columns.items() if column.is_varied}
     if not varied:
         raise ValueError(
             f"a parameter must differ between trials to have an importance, got the same of each: {', '.join(sorted(columns))}"
         )
-    found = _evaluate(_study(trials, varied, mode), evaluator)
+    found = {name: float(share) for name, share in _evaluate(_study(trials, varied, mode), evaluator).items()}
     constants = dict.fromkeys((name for name in columns if name not in varied), 0.0)
-    ranked = sorted({**found, **constants}.items(), key=lambda item: (-item[1], item[0]))
-    return {name: float(value) for name, value in ranked}
+    shares = dict(sorted({**found, **constants}.items(), key=lambda item: (-item[1], item[0])))
+    has_errors = with_errors and evaluator == "ped_anova"
+    errors = _std_errors(trials, varied, mode) if has_errors else dict.fromkeys(found, math.nan)
+    return Importances(shares, {name: errors.get(name, 0.0) for name in shares}, len(trials), iteration)
+
+
+def _std_errors(trials: Sequence[Evaluated], varied: Mapping[str, Column], mode: Mode) -> dict[str, float]:
+    """Return the standard deviation of each parameter's share over sets of as many trials that were drawn from these, with replacement."""
+    rng = random.Random(0)  # noqa: S311  (statistics)
+    resampled = [_evaluate(_study(rng.choices(trials, k=len(trials)), varied, mode), "ped_anova") for _ in range(_NUM_RESAMPLES)]
+    return {name: statistics.stdev(float(shares.get(name, 0.0)) for shares in resampled) for name in varied}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +237,14 @@ def _evaluate(study: Study, evaluator: str) -> dict[str, float]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about experimental evaluators
-        return get_param_importances(study, evaluator=_evaluator(evaluator))
+        return get_param_importances(study, evaluator=_evaluator(evaluator, len(study.get_trials(deepcopy=False))))
 
 
-def _evaluator(name: str) -> BaseImportanceEvaluator:
+def _evaluator(name: str, num_trials: int) -> BaseImportanceEvaluator:
     from optuna import importance  # noqa: PLC0415  (an extra)
 
     if name == "ped_anova":
-        return importance.PedAnovaImportanceEvaluator()
+        return importance.PedAnovaImportanceEvaluator(target_quantile=num_best_of(num_trials) / num_trials)
     kind = importance.FanovaImportanceEvaluator if name == "fanova" else importance.MeanDecreaseImpurityImportanceEvaluator
     try:
         return kind(seed=0)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
 
-from tuner.core.result import TRAINING_ITERATION, flatten
+from tuner.core.result import TRAINING_ITERATION
 from tuner.core.retention import RetentionPolicy
 from tuner.core.summary import MetricSummary
 from tuner.core.trial import Status, Trial
@@ -20,7 +20,7 @@ from tuner.storage.recovery import read as journal_records
 
 from .directories import read_directory
 from .frames import value_at
-from .importances import Evaluated, Evaluator, importances, require_optuna
+from .importances import At, Evaluator, require_optuna
 from .overview import best_row, trials_frame, whereabouts
 from .persistence import Persistence
 from .ranking import Mode, check_mode, is_number, objective_of, rank, unknown_metric
@@ -308,28 +308,32 @@ class ResultGrid(Sequence[Result]):
         return trials_frame(self._results, chosen)
 
     def get_param_importances(
-        self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova"
+        self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova", iteration: At = "common"
     ) -> pd.Series[float]:
         """Return how much each hyperparameter mattered, as far as these trials can tell, whichever searcher proposed them.
 
-        Compared are the last values of all trials that have a finite one, as by `get_best_result`; where a scheduler stopped trials early,
-        how long they trained is part of that. Numbers are taken to have been searched on that scale, linear or logarithmic, on which they
-        lie more evenly; truth values, texts, lists and whatever else is no finite number are categories.
+        Trials are compared after equally long training. Numbers are taken to have been searched on that scale, linear or logarithmic, on
+        which they lie more evenly; truth values, texts, lists and whatever else is no finite number are categories.
 
         Args:
             metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the `TuneConfig`.
             mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`.
-            evaluator: ``"ped_anova"``, how differently a parameter is distributed among the best tenth of the trials, which also judges
-                parameters that only some trials have; ``"fanova"``, its share of the metric's variance in a random forest; ``"mdi"``, its
-                share of the decrease of impurity there. The forests leave out parameters that only some trials have.
+            evaluator: ``"ped_anova"``, how differently a parameter is distributed among the best tenth of the trials, or the best five of
+                fewer than 50, which also judges parameters that only some trials have; ``"fanova"``, its share of the metric's variance in
+                a random forest; ``"mdi"``, its share of the decrease of impurity there. The forests leave out parameters that only some
+                trials have.
+            iteration: The ``training_iteration`` at which trials are compared, each by its newest value up to there; trials that ended
+                before it are left out. ``"common"`` is the largest one that three quarters of the trials reached. ``"last"`` compares each
+                trial by its last value; where a scheduler stopped some early, that mostly tells how long they trained.
 
         Returns:
             The importances, which add up to 1, in descending order; the index holds the flattened names, e.g. ``"model/depth"``.
-            Parameters that are the same in all trials have 0.
+            Parameters that are the same in all trials have 0. Its ``attrs`` hold ``num_trials`` and ``iteration``: how many trials were
+            compared, and where (None for ``"last"``). `plot.data.importances` has standard errors as well.
 
         Raises:
             ImportError: If Optuna or, for the forests, scikit-learn is not installed.
-            ValueError: If fewer than 10 trials can be compared, no parameter differs, or metric, mode or evaluator is unknown.
+            ValueError: If fewer than 20 trials can be compared, no parameter differs, or metric, mode or evaluator is unknown.
             RuntimeError: If no trial reported the metric of the `TuneConfig`.
 
         Reference:
@@ -338,12 +342,15 @@ class ResultGrid(Sequence[Result]):
         """
         import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 
+        from .plots.parameters import param_importances  # noqa: PLC0415  (as above)
+
         name, direction = self.objective(metric, mode)
         require_optuna()
         self._check_reported(name, is_default=metric is None)
-        values = [(flatten(trial.config), trial.summary[name].last) for trial in self._trials if name in trial.summary]
-        found = importances([Evaluated(config, value) for config, value in values if math.isfinite(value)], direction, evaluator)
-        return pd.Series(found, name="importance", dtype=float)
+        found = param_importances(self._source().with_objective(name, direction), evaluator, iteration)
+        series = pd.Series(found.shares, name="importance", dtype=float)
+        series.attrs = {"num_trials": found.num_trials, "iteration": found.iteration}
+        return series
 
     @overload
     def __getitem__(self, index: int) -> Result: ...

@@ -87,6 +87,7 @@ def test_importances_are_those_of_the_grid(source):
     pytest.importorskip("optuna")
     experiment = source([{"x": number / 40, "noise": number * 7 % 40} for number in range(40)], [number / 40 for number in range(40)])
     found = param_importances(experiment)
-    assert list(found) == ["x", "noise"]
-    assert sum(found.values()) == pytest.approx(1)
+    assert list(found.shares) == ["x", "noise"]
+    assert sum(found.shares.values()) == pytest.approx(1)
+    assert (found.num_trials, found.iteration) == (40, 1)
     assert PlotData(experiment).importances()["parameter"].tolist() == ["x", "noise"]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tuner.analysis.importances import Importances
 from tuner.analysis.plots.parameters import Axis, Scale, Tried
 from tuner.analysis.ranking import Mode, rank
 
@@ -172,26 +173,54 @@ def _add_slice(figure: go.Figure, trials: Sequence[Tried], axis: Axis, place: tu
     figure.update_xaxes(title_text=label(axis.name), row=place[0], col=place[1], **(kind if axis.categories else numeric))
 
 
-def importance_figure(importances: Mapping[str, float], max_shown: int = 20) -> go.Figure:
-    """Return a bar for each parameter, the most important one on top.
+def importance_figure(importances: Importances, max_shown: int = 20) -> go.Figure:
+    """Return a bar for each parameter, the most important one on top, with its standard error where there is one.
 
     Args:
-        importances: They add up to 1.
+        importances: What to draw.
         max_shown: How many bars at most.
     """
-    shown = sorted(importances.items(), key=lambda item: item[1])[-max_shown:]
-    figure = new_figure(90 + 28 * len(shown))
+    names = list(importances.shares)[:max_shown][::-1]
+    shares = [importances.shares[name] for name in names]
+    errors = [importances.std_errors[name] for name in names]
+    has_errors = all(map(math.isfinite, errors))
+    texts = [_percent(share) + (f" ± {100 * error:.0f}" if has_errors else "") for share, error in zip(shares, errors, strict=True)]
+    # The number stands behind whisker and bar, and a whisker never reaches beyond 0 or 1.
+    ends = [min(1.0, share + error) if has_errors else share for share, error in zip(shares, errors, strict=True)]
+    figure = new_figure(90 + 28 * len(names))
     figure.add_bar(
-        x=[value for _, value in shown],
-        y=[label(name, 28) for name, _ in shown],
+        x=shares,
+        y=[label(name, 28) for name in names],
         orientation="h",
         marker={"color": GOOD},
-        text=[f"{100 * value:.0f} %" for _, value in shown],
-        textposition="outside",
-        cliponaxis=False,
-        hovertemplate="%{y}: %{x:.3f}<extra></extra>",
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [end - share for end, share in zip(ends, shares, strict=True)],
+            "arrayminus": [min(share, error) for share, error in zip(shares, errors, strict=True)],
+            "color": OTHER,
+            "thickness": 1.4,
+            "width": 4,
+            "visible": has_errors,
+        },
+        customdata=texts,
+        hovertemplate="%{y}: %{customdata}<extra></extra>",
     )
-    figure.update_xaxes(title_text="share of importance", tickformat=".0%", range=[0, 1.12 * max((value for _, value in shown), default=1)])
+    figure.add_scatter(
+        x=ends,
+        y=[label(name, 28) for name in names],
+        text=[f" {text}" for text in texts],
+        mode="text",
+        textposition="middle right",
+        cliponaxis=False,
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    figure.update_xaxes(title_text="share of importance", tickformat=".0%", range=[0, 1.2 * max(ends, default=1)])
     figure.update_yaxes(type="category", showgrid=False, ticks="")
-    figure.update_layout(bargap=0.4)
+    figure.update_layout(bargap=0.4, showlegend=False)
     return figure
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
-from tuner.analysis.importances import Evaluator
+from tuner.analysis.importances import At, Evaluator
 from tuner.analysis.plots.curves import learning_curves
 from tuner.analysis.plots.history import history_over_time, history_over_trials
 from tuner.analysis.plots.lineage import lineage, schedules
@@ -117,9 +117,14 @@ class Plots:
         source = self._source.with_objective(metric, mode)
         return slice_figure(tried(source, 2 * _MAX_LINES), chosen_axes(source, params, MAX_AXES + 2), *source.objective)
 
-    def importances(self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova") -> go.Figure:
-        """Draw how much each parameter mattered; see `ResultGrid.get_param_importances` for the arguments and what is raised."""
-        return importance_figure(param_importances(self._source.with_objective(metric, mode), evaluator))
+    def importances(
+        self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova", iteration: At = "common"
+    ) -> go.Figure:
+        """Draw how much each parameter mattered; see `ResultGrid.get_param_importances` for the arguments and what is raised.
+
+        The thin lines are one standard error to either side, by a bootstrap over the trials; only PED-ANOVA has them.
+        """
+        return importance_figure(param_importances(self._source.with_objective(metric, mode), evaluator, iteration, with_errors=True))
 
     def history(self, over: Over = "time", metric: str | None = None, mode: Mode | None = None) -> go.Figure:
         """Draw the best value so far of any trial at any result.
@@ -190,7 +195,7 @@ def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> 
     if len(found) <= max_axes:
         return list(found.values())
     try:
-        ranked = list(param_importances(source))
+        ranked = list(param_importances(source).shares)
     except (ImportError, ValueError):
         ranked = list(found)
     kept = set(ranked[:max_axes])

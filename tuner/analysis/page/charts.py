@@ -12,6 +12,7 @@ from tuner.analysis.figures.decisions import MAX_BRACKETS, MAX_DOTS, MAX_MEMBERS
 from tuner.analysis.figures.parameters import coordinates_figure, importance_figure, slice_figure
 from tuner.analysis.figures.plots import MAX_AXES, chosen_axes
 from tuner.analysis.figures.search import history_figure, pareto_figure, slots_figure
+from tuner.analysis.importances import num_best_of
 from tuner.analysis.plots.curves import learning_curves
 from tuner.analysis.plots.history import history_over_time, history_over_trials
 from tuner.analysis.plots.lineage import lineage, schedules
@@ -98,14 +99,17 @@ def _history(source: Source, *, is_wide: bool) -> Chart:
 def _importance(source: Source) -> Chart:
     title = "Parameter importance"
     try:
-        found = param_importances(source)
+        found = param_importances(source, with_errors=True)
     except (ImportError, ValueError) as error:
-        return Chart("importance", title, f"Not to be told: {error}.", None)
-    more = f" Drawn are the first 20 of {len(found)}." if len(found) > 20 else ""  # noqa: PLR2004  (of the figure)
+        return Chart("importance", title, f"Not shown: {error}.", None)
+    num_params, num_best = len(found.shares), num_best_of(found.num_trials)
+    more = f" Drawn are the first 20 of {num_params}." if num_params > 20 else ""  # noqa: PLR2004  (of the figure)
+    compared = f"{found.num_trials:,} of {len(source.trials):,} trials by {source.metric} at iteration {found.iteration}"
     return Chart(
         "importance",
         title,
-        f"How differently parameters are distributed among the best tenth (PED-ANOVA).{more}",
+        f"Compared are {compared}: how differently each parameter is distributed among the best {num_best} (PED-ANOVA), ± its standard "
+        f"error.{more}",
         importance_figure(found),
         is_wide=False,
     )

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from tuner.analysis.importances import Evaluated, Evaluator, importances, is_logarithmic
-from tuner.analysis.ranking import is_finite
+from tuner.analysis.importances import At, Evaluator, Importances, evaluated_trials, importances, is_logarithmic
+from tuner.analysis.ranking import is_finite, rank
 from tuner.core.result import flatten
 from tuner.core.trial import Trial
 from tuner.storage.strict_json import Opaque, describe
@@ -24,7 +24,7 @@ MAX_CATEGORIES: Final = 12
 """More categories than this, the rarest ones, are drawn as one."""
 OTHERS: Final = "others"
 _MAX_MARKS: Final = 8
-_MAX_IMPORTANCE_TRIALS: Final = 2000
+_MAX_IMPORTANCE_TRIALS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +145,16 @@ def _tried(source: Source, trial: Trial, names: Sequence[str]) -> Tried:
     return Tried(trial.trial_id, state_of(trial), source.value_of(trial), trial is source.best, shown)
 
 
-def param_importances(source: Source, evaluator: Evaluator = "ped_anova") -> dict[str, float]:
-    """Return how much each parameter mattered, in descending order; see `ResultGrid.get_param_importances`.
+def param_importances(source: Source, evaluator: Evaluator = "ped_anova", at: At = "common", *, with_errors: bool = False) -> Importances:
+    """Return how much each parameter mattered; see `ResultGrid.get_param_importances`.
 
-    Of more than 2,000 trials as many are taken, spread evenly over their ranks.
+    Of more than 1,000 trials as many are taken, spread evenly over their ranks.
 
     Raises:
         ImportError: If Optuna or, for the forests, scikit-learn is not installed.
         ValueError: If there are too few trials, no parameter differs, or the experiment has no metric and no other one is named.
     """
-    mode = source.objective[1]
-    trials = [Evaluated(flatten(trial.config), source.value_of(trial)) for trial in spread(source.ranked(), _MAX_IMPORTANCE_TRIALS)]
-    return importances(trials, mode, evaluator)
+    metric, mode = source.objective
+    trials, iteration = evaluated_trials(source.trials, source.rows, metric, at)
+    ranked = sorted(trials, key=lambda trial: rank(trial.value, mode), reverse=True)
+    return importances(spread(ranked, _MAX_IMPORTANCE_TRIALS), mode, evaluator, iteration, with_errors=with_errors)

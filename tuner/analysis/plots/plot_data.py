@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast, final
 
 from tuner.analysis.frames import flat_config, to_frame
-from tuner.analysis.importances import Evaluator
+from tuner.analysis.importances import At, Evaluator
 from tuner.analysis.ranking import Mode
 from tuner.core.result import TRAINING_ITERATION
 
@@ -110,11 +110,27 @@ class PlotData:
         ]
         return to_frame(rows, ["parameter", "setting", "trial_id", "state", "value", "is_best"])
 
-    def importances(self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova") -> pd.DataFrame:
-        """Return ``parameter`` and ``importance``, in descending order; see `ResultGrid.get_param_importances`."""
-        found = param_importances(self._source.with_objective(metric, mode), evaluator)
-        rows = [{"parameter": name, "importance": value} for name, value in found.items()]
-        return to_frame(rows, ["parameter", "importance"])
+    def importances(
+        self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova", iteration: At = "common"
+    ) -> pd.DataFrame:
+        """Return how much each parameter mattered, in descending order; see `ResultGrid.get_param_importances` for the arguments.
+
+        Returns:
+            Columns ``parameter``, ``importance``, ``std_error`` (by a bootstrap over the trials; of PED-ANOVA alone), ``num_trials`` and
+            ``iteration``: how many trials were compared, and where; missing for the last result of each.
+        """
+        found = param_importances(self._source.with_objective(metric, mode), evaluator, iteration, with_errors=True)
+        rows = [
+            {
+                "parameter": name,
+                "importance": share,
+                "std_error": found.std_errors[name],
+                "num_trials": found.num_trials,
+                "iteration": found.iteration,
+            }
+            for name, share in found.shares.items()
+        ]
+        return to_frame(rows, ["parameter", "importance", "std_error", "num_trials", "iteration"])
 
     def history(self, over: Over = "time", metric: str | None = None, mode: Mode | None = None) -> pd.DataFrame:
         """Return how the best value came about, see `HistoryStep` for the columns.
