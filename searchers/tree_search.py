@@ -1,4 +1,4 @@
-"""Search by extremely randomised trees over ranks: our searcher for want of a better reason to take another."""
+"""Search by extremely randomised trees over ranks; the default searcher."""
 
 from __future__ import annotations
 

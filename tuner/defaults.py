@@ -1,7 +1,7 @@
-"""The scheduler and searcher of experiments that leave them to us.
+"""The default scheduler and searcher.
 
-Who names one of the two gets for the other what Ray Tune would take: random sampling, or every trial trained to its end. Who names neither,
-but says what is to be optimised, wants the best configuration rather than a certain way to it. ``"auto"`` asks for our choice in any case.
+If only one of the two is set, the other is Ray Tune's default: random sampling, or every trial trained to its end. If neither is set, but
+metric and mode are, both are chosen to find the best configuration. ``"auto"`` asks for that choice in any case.
 """
 
 from __future__ import annotations

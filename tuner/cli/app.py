@@ -167,7 +167,7 @@ def _silence() -> None:
 @click.command("tuner", cls=App, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tuner")
 def main() -> None:
-    """Look at experiments of tuner, and look after them.
+    """Inspect and manage experiments.
 
     EXP is the directory of an experiment, or its name under the default storage path, ~/tuner_results. TRIAL is the id of a trial, the
     beginning of one, or its number: 3 stands for t00003. An experiment may be running while it is looked at.
