@@ -29,8 +29,8 @@ def train(config: dict[str, Any]) -> None:
     tune.report({"accuracy": forest.score(val_features, val_labels), "num_nodes": num_nodes})
 
 
-def search(options: argparse.Namespace) -> tuple[tune.ResultGrid, list[str]]:
-    """Return all results, and the ids of the trials on the Pareto front; the metrics are the searcher's own."""
+def search(options: argparse.Namespace) -> tune.ResultGrid:
+    """Return all results; the metrics are the searcher's own."""
     searcher = OptunaSearch(metric=["accuracy", "num_nodes"], mode=["max", "min"])
     space = {
         "n_estimators": tune.lograndint(1, 65),
@@ -43,13 +43,12 @@ def search(options: argparse.Namespace) -> tuple[tune.ResultGrid, list[str]]:
         tune_config=tune.TuneConfig(num_samples=options.trials, search_alg=searcher, seed=options.seed),
         run_config=tune.RunConfig(storage_path=options.storage_path),
     )
-    results = tuner.fit()
-    return results, [trial.user_attrs["trial_id"] for trial in searcher.study.best_trials]
+    return tuner.fit()
 
 
-def show(results: tune.ResultGrid, front: list[str]) -> None:
+def show(results: tune.ResultGrid) -> None:
     """Print the front from small to large, and draw all trials if that is possible."""
-    best = sorted((result for result in results if result.trial_id in front), key=lambda result: result.metrics["num_nodes"])
+    best = sorted(results.get_best_results(), key=lambda result: result.metrics["num_nodes"])
     print("\nNothing beats these in both:")
     for result in best:
         print(f"{result.trial_id}  {result.metrics['num_nodes']:5d} nodes  accuracy {result.metrics['accuracy']:.3f}  {result.config}")
@@ -83,4 +82,4 @@ if __name__ == "__main__":
     parser.add_argument("--trials", type=int, default=40, help="how many configurations to try")
     parser.add_argument("--seed", type=int, default=0, help="what the choice of configurations follows from")
     parser.add_argument("--storage-path", help="where the experiment's directory is made; default: ~/tuner_results")
-    show(*search(parser.parse_args()))
+    show(search(parser.parse_args()))

@@ -313,6 +313,7 @@ def _grid(plan: Plan, finished: Finished) -> ResultGrid:
         mode,
         retention=retention,
         persistence=finished.persistence,
+        several=plan.several_objectives,
     )
 
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import tuner as tune
-from schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler, PopulationBasedTraining
+from schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler, MOASHAScheduler, PopulationBasedTraining
 
 HOSTILE = "</script><script>document.title='pwned'</script><img src=x onerror=alert(1)>"
 
@@ -80,4 +80,14 @@ def plain(path):
     return run(path, "plain", curve, space, num_samples=2)
 
 
-KINDS = {"asha": asha, "promotion": promotion, "hyperband": hyperband, "pbt": pbt, "plain": plain}
+def tradeoff(path):
+    def train(config):
+        for step in range(1, 4):
+            tune.report({"accuracy": 1 - (config["x"] - 0.8) ** 2 / step, "size": config["x"] * config["layers"], "other": 1.0 * step})
+
+    space = {"x": tune.uniform(0, 1), "layers": tune.choice([1, 2, 3])}
+    scheduler = MOASHAScheduler({"accuracy": "max", "size": "min"}, max_t=3, reduction_factor=4)
+    return run(path, "tradeoff", train, space, num_samples=24, scheduler=scheduler, metric=None, mode=None)
+
+
+KINDS = {"asha": asha, "promotion": promotion, "hyperband": hyperband, "pbt": pbt, "plain": plain, "tradeoff": tradeoff}

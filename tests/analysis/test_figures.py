@@ -201,3 +201,14 @@ def test_without_plotly_the_extra_is_named(make, grid, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     with pytest.raises(ImportError, match=r'pip install "tuner-hpo\[report\]"'):
         grid([make.trial("a", [{"loss": 1.0}])]).plot.history("trials")
+
+
+def test_a_pareto_front_has_a_plane_for_each_pair_of_metrics(experiment):
+    grid = experiment("tradeoff")
+    both = grid.plot.pareto()
+    assert [(trace.name, trace.mode) for trace in both.data] == [("trials", "markers"), ("Pareto front", "lines+markers")]
+    assert sum(len(trace.x) for trace in both.data) == len(grid)
+    assert (both.layout.xaxis.title.text, both.layout.yaxis.title.text) == ("accuracy (higher is better)", "size (lower is better)")
+    three = grid.plot.pareto(["accuracy", "size", "other"], ["max", "min", "max"])
+    assert len(three.data) == 6
+    assert (three.layout.xaxis3.title.text, three.layout.yaxis3.title.text) == ("size (lower is better)", "other (higher is better)")

@@ -295,3 +295,23 @@ def test_paths_and_file_systems_are_those_of_the_experiment(grid):
     assert results[0].path == f"{PATH}/t1"
     assert "file" in results.filesystem.protocol
     assert "file" in results[0].filesystem.protocol
+
+
+def test_several_objectives_are_known_to_the_grid_that_fit_returns_and_to_one_read_back(experiment):
+    grid = experiment("tradeoff")
+    for known in (grid, ResultGrid.from_directory(grid.experiment_path), grid[:10]):
+        assert known.objectives == (("accuracy", "max"), ("size", "min"))
+        front = known.get_best_results()
+        assert [result.trial_id for result in front] == known.plot.data.pareto().query("is_on_front").sort_values(
+            "accuracy", ascending=False, kind="stable"
+        )["trial_id"].tolist()
+        assert 1 < len(front) < len(known)
+        assert front[0].metrics["accuracy"] == max(result.metrics["accuracy"] for result in known)
+        assert known.get_best_result("size").metrics["size"] == min(result.metrics["size"] for result in known)
+        assert known.get_best_result("accuracy").trial_id == front[0].trial_id
+        with pytest.raises(ValueError, match=r"has 2 objectives: accuracy, size; name one, or take .* get_best_results\(\)"):
+            known.get_best_result()
+    assert [result.trial_id for result in grid.get_best_results(["size", "other"], ["min", "max"])]
+    with pytest.raises(ValueError, match=r"does not have several objectives; pass at least two, and their modes"):
+        experiment("plain").get_best_results()
+    assert experiment("plain").objectives == (("loss", "min"),)

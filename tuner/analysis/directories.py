@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuner.core.pareto import Objectives
 from tuner.core.retention import RetentionPolicy
 from tuner.core.trial import Trial
 from tuner.errors import StorageError
@@ -29,6 +30,7 @@ class Found:
         metric: The metric that it optimises, flattened; None where nothing tells.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None where nothing tells.
         retention: How its checkpoints are ranked.
+        several: Metric and mode of each objective where it has several; else empty.
     """
 
     trials: Sequence[Trial]
@@ -36,6 +38,7 @@ class Found:
     metric: str | None = None
     mode: Mode | None = None
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    several: Objectives = ()
 
 
 def read_directory(directory: Path) -> Found:
@@ -59,7 +62,8 @@ def read_directory(directory: Path) -> Found:
         return found
     trials, settings = stored.experiment.trials, stored.experiment.settings
     mode: Any = settings.mode
-    return Found(trials, JournalRows(directory, histories_of(trials)), settings.metric, mode, settings.checkpoints.retention)
+    rows = JournalRows(directory, histories_of(trials))
+    return Found(trials, rows, settings.metric, mode, settings.checkpoints.retention, settings.several_objectives)
 
 
 def _from_folders(directory: Path) -> Found:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterable
 from typing import Any, Literal, TypeGuard, get_args
 
+from tuner.core.pareto import Objectives
 from tuner.core.result import DELIMITER
 
 Mode = Literal["min", "max"]
@@ -36,12 +37,29 @@ def check_mode(mode: str | None, name: str = "mode") -> Mode:
     raise ValueError(f"{name} must be 'min' or 'max', got {mode!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
 
-def objective_of(metric: str | None, mode: str | None) -> tuple[str, Mode]:
+def mode_among(objectives: Objectives, metric: str | None) -> Mode | None:
+    """Return the mode of one of several objectives, None where the metric is none of them."""
+    mode = dict(objectives).get(metric or "")
+    return mode if mode is None else check_mode(mode)
+
+
+def objective_of(metric: str | None, mode: str | None, several: Objectives = ()) -> tuple[str, Mode]:
     """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation) if there are both.
+
+    Args:
+        metric: The metric, if there is one.
+        mode: Its mode, if there is one.
+        several: The objectives of an experiment that has several.
 
     Raises:
         ValueError: If there is no metric, no mode, or no such mode.
     """
+    if not metric and several:
+        names = ", ".join(name for name, _ in several)
+        raise ValueError(
+            f"metric must be given, as the experiment has {len(several)} objectives: {names}; name one, or take the trials that no other "
+            "beats with get_best_results()"
+        )
     if not metric:
         raise ValueError("metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig")
     return metric, check_mode(mode)

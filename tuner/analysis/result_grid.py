@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
 
+from tuner.core.pareto import Objectives, best_trials
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.retention import RetentionPolicy
 from tuner.core.summary import MetricSummary
@@ -23,7 +24,7 @@ from .frames import value_at
 from .importances import At, Evaluator, require_optuna
 from .overview import best_row, trials_frame, whereabouts
 from .persistence import Persistence
-from .ranking import Mode, check_mode, is_number, objective_of, rank, unknown_metric
+from .ranking import Mode, check_mode, is_number, mode_among, objective_of, rank, unknown_metric
 from .result import Result, result_of
 from .rows import Row, Rows
 from .story import story_of
@@ -57,6 +58,7 @@ class ResultGrid(Sequence[Result]):
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
         retention: How the trials' checkpoints are ranked; None for by recency, all being kept.
         persistence: What saving has cost.
+        several: Metric and mode of each objective where the experiment has several; there may be no single `metric` then.
 
     Departures:
         Trials stay in the order of creation where Ray Tune moves a retried one to the end, and trials without a result have a row in
@@ -73,6 +75,7 @@ class ResultGrid(Sequence[Result]):
         *,
         retention: RetentionPolicy | None = None,
         persistence: Persistence | None = None,
+        several: Objectives = (),
     ) -> None:
         self._trials = tuple(trials)
         self._path = str(experiment_path)
@@ -81,6 +84,7 @@ class ResultGrid(Sequence[Result]):
         self._mode = mode
         self._retention = retention or RetentionPolicy()
         self._persistence = persistence
+        self._several = several
         self._results = [result_of(trial, self._path, rows, self._retention, metric=metric, mode=mode) for trial in self._trials]
 
     @classmethod
@@ -123,7 +127,8 @@ class ResultGrid(Sequence[Result]):
         if mode is not None:
             check_mode(mode)
         found = read_directory(directory := Path(path).expanduser().absolute())
-        return cls(found.trials, os.fspath(directory), found.rows, metric or found.metric, mode or found.mode, retention=found.retention)
+        name, direction = metric or found.metric, mode or mode_among(found.several, metric) or found.mode
+        return cls(found.trials, os.fspath(directory), found.rows, name, direction, retention=found.retention, several=found.several)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -223,6 +228,33 @@ class ResultGrid(Sequence[Result]):
         return dataclasses.replace(self._results[best], metric=name, mode=direction)
 
     @property
+    def objectives(self) -> Objectives:
+        """Metric and mode of everything that the experiment optimises: several, one, or none."""
+        return self._source().objectives
+
+    def get_best_results(self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None) -> ResultGrid:
+        """Return the results of the trials on the Pareto front: no other trial is better in one metric and at least as good in all others.
+
+        The last values of the metrics count, whatever the trials' status; a trial without a finite value of each is not compared.
+        Constraints of a searcher are not known here; leave out of the answer what does not satisfy them.
+
+        Args:
+            metrics: At least two metrics, ``"a/b"`` for a nested one; None for all objectives of the experiment.
+            modes: For each of them ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None where the experiment
+                optimises each of them.
+
+        Returns:
+            A grid of these trials, best in the first metric first.
+
+        Raises:
+            ValueError: If they are not at least two with as many modes, or no trial reported one of the metrics.
+        """
+        from .plots.pareto import checked_objectives  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
+
+        front = best_trials(self._trials, checked_objectives(self._source(), metrics, modes))
+        return self._of(front)
+
+    @property
     def plot(self) -> Plots:
         """The charts of the experiment, as Plotly figures, for which the extra ``report`` is needed; what they show is ``plot.data``."""
         from .figures import Plots  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
@@ -269,7 +301,10 @@ class ResultGrid(Sequence[Result]):
     def _source(self) -> Source:
         from .plots import Source  # noqa: PLC0415  (as above)
 
-        return Source(self._trials, self._rows, self._path, self._metric, self._mode)
+        return Source(self._trials, self._rows, self._path, self._metric, self._mode, several=self._several)
+
+    def _of(self, trials: Sequence[Trial]) -> ResultGrid:
+        return ResultGrid(trials, self._path, self._rows, self._metric, self._mode, retention=self._retention, several=self._several)
 
     def objective(self, metric: str | None = None, mode: str | None = None) -> tuple[str, Mode]:
         """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation), the `TuneConfig`'s where one is not given.
@@ -277,7 +312,7 @@ class ResultGrid(Sequence[Result]):
         Raises:
             ValueError: If there is no metric, no mode, or no such mode.
         """
-        return objective_of(metric or self._metric, mode or self._mode)
+        return objective_of(metric or self._metric, mode or mode_among(self._several, metric) or self._mode, self._several)
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pd.DataFrame:
         """Return a table with a row for every trial, whatever its status, in the order of creation.
@@ -358,7 +393,7 @@ class ResultGrid(Sequence[Result]):
     def __getitem__(self, index: slice) -> ResultGrid: ...
     def __getitem__(self, index: int | slice) -> Result | ResultGrid:
         if isinstance(index, slice):
-            return ResultGrid(self._trials[index], self._path, self._rows, self._metric, self._mode, retention=self._retention)
+            return self._of(self._trials[index])
         return self._results[index]
 
     def __len__(self) -> int:

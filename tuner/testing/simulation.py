@@ -187,7 +187,15 @@ def _grid(experiment: Experiment, log: MemoryLog) -> ResultGrid:
     settings = experiment.settings
     mode: Any = settings.mode
     retention = settings.checkpoints.retention
-    return ResultGrid(experiment.trials, str(NOWHERE), log.rows(experiment.trials), settings.metric, mode, retention=retention)
+    return ResultGrid(
+        experiment.trials,
+        str(NOWHERE),
+        log.rows(experiment.trials),
+        settings.metric,
+        mode,
+        retention=retention,
+        several=settings.several_objectives,
+    )
 
 
 def _delete_nothing(trial_id: str, checkpoint: CheckpointRecord) -> None:

@@ -9,7 +9,7 @@ from tuner.analysis import MemoryRows
 from tuner.analysis.plots import PlotData, Source
 from tuner.analysis.plots.chronicle import Attempt
 from tuner.analysis.plots.history import history_over_time, history_over_trials
-from tuner.analysis.plots.pareto import pareto
+from tuner.analysis.plots.pareto import checked_objectives, pareto
 from tuner.analysis.plots.slots import spans
 
 
@@ -57,39 +57,32 @@ def both(values):
 
 def test_the_front_is_what_nothing_beats_in_both(source):
     values = {"a": (1.0, 9.0), "b": (2.0, 5.0), "c": (3.0, 5.0), "d": (2.0, 5.0), "e": (4.0, 1.0), "f": (5.0, 5.0), "g": (1.0, 10.0)}
-    found = pareto(source(both(values)), ("loss", "size"), ("min", "min"))
+    found = pareto(source(both(values)), (("loss", "min"), ("size", "min")))
     assert [point.trial_id for point in found if point.is_on_front] == ["a", "b", "d", "e"]
-    found = pareto(source(both(values)), ("loss", "size"), ("max", "min"))
+    found = pareto(source(both(values)), (("loss", "max"), ("size", "min")))
     assert [point.trial_id for point in found if point.is_on_front] == ["e", "f"]
-
-
-def test_the_front_agrees_with_the_definition(source):
-    points = {f"t{number}": (float(number * 7 % 11), float(number * 5 % 13)) for number in range(30)}
-    found = pareto(source(both(points)), ("loss", "size"), ("min", "max"))
-
-    def is_beaten(one):
-        return any(o.first <= one.first and o.second >= one.second and (o.first, o.second) != (one.first, one.second) for o in found)
-
-    assert [point.is_on_front for point in found] == [not is_beaten(point) for point in found]
 
 
 def test_trials_without_a_finite_value_of_both_have_no_place(source):
     reported = both({"a": (1.0, math.nan), "b": (math.inf, 1.0), "c": (1.0, 1.0)}) | {"d": [{"loss": 1.0}]}
-    assert [point.trial_id for point in pareto(source(reported), ("loss", "size"), ("min", "min"))] == ["c"]
+    assert [point.trial_id for point in pareto(source(reported), (("loss", "min"), ("size", "min")))] == ["c"]
 
 
 @pytest.mark.parametrize(
     ("metrics", "modes", "message"),
     [
-        (("loss", "loss"), ("min", "min"), "of different metrics"),
-        (("loss",), ("min",), "must be two each"),
+        (("loss", "loss"), ("min", "min"), "at least two different ones"),
+        (("loss",), ("min",), "must be at least two different ones"),
+        (("loss", "size"), None, "modes.1. must be 'min' or 'max', got None"),
+        (None, None, "metrics must be given, as the experiment does not have several objectives"),
+        (None, ("min", "min"), "modes must be given with metrics"),
         (("loss", "size"), ("min", "lower"), "modes.1. must be 'min' or 'max', got 'lower'"),
         (("loss", "sizes"), ("min", "min"), "got 'sizes'; did you mean 'size'"),
     ],
 )
-def test_a_tradeoff_is_between_two_known_metrics(source, metrics, modes, message):
+def test_a_tradeoff_is_between_known_metrics_with_a_mode_each(source, metrics, modes, message):
     with pytest.raises(ValueError, match=message):
-        pareto(source(both({"a": (1.0, 2.0)})), metrics, modes)
+        checked_objectives(source(both({"a": (1.0, 2.0)})), metrics, modes)
 
 
 def test_runs_that_overlap_have_slots_of_their_own(source):

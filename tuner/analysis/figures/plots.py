@@ -10,7 +10,7 @@ from tuner.analysis.plots.curves import learning_curves
 from tuner.analysis.plots.history import history_over_time, history_over_trials
 from tuner.analysis.plots.lineage import lineage, schedules
 from tuner.analysis.plots.parameters import Axis, axes, param_importances, tried
-from tuner.analysis.plots.pareto import pareto
+from tuner.analysis.plots.pareto import checked_objectives, pareto
 from tuner.analysis.plots.plot_data import Over, PlotData, check_over
 from tuner.analysis.plots.rungs import rungs
 from tuner.analysis.plots.slots import spans
@@ -158,17 +158,19 @@ class Plots:
         """Draw which trial ran when, laid out over as many slots as ran at once; empty without a journal."""
         return slots_figure(spans(self._source), self._best_id)
 
-    def pareto(self, metrics: tuple[str, str], modes: tuple[Mode, Mode]) -> go.Figure:
-        """Draw the trials in the plane of two metrics, and those that no other one beats in both.
+    def pareto(self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None) -> go.Figure:
+        """Draw the trials in the plane of two metrics, a plane for each pair of more, and those that no other trial beats in all of them.
 
         Args:
-            metrics: Two metrics, whose last values count.
-            modes: For each of them ``"min"`` if smaller values are better, ``"max"`` if larger ones are.
+            metrics: At least two metrics, whose last values count; None for all objectives of the experiment.
+            modes: For each of them ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None where the experiment
+                optimises each of them.
 
         Raises:
-            ValueError: If they are not two each, or no trial reported one of the metrics.
+            ValueError: If they are not at least two with as many modes, or no trial reported one of the metrics.
         """
-        return pareto_figure(pareto(self._source, metrics, modes), metrics, modes)
+        objectives = checked_objectives(self._source, metrics, modes)
+        return pareto_figure(pareto(self._source, objectives), objectives)
 
     @property
     def _best_id(self) -> str | None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from tuner.analysis.plots.history import HistoryStep
 from tuner.analysis.plots.pareto import Tradeoff
 from tuner.analysis.plots.slots import Span
 from tuner.analysis.ranking import Mode
+from tuner.core.pareto import Objectives
 
 from .style import BEST, OTHER, STATE_COLORS, drawn, label, metric_axis, new_figure, seconds, time_axis
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+_MAX_COLUMNS: Final = 2
 _MAX_BARS: Final = 3000
 """More runs than this are drawn as lines, which tell nothing when they are pointed at."""
 
@@ -47,27 +51,35 @@ def history_figure(steps: Sequence[HistoryStep], metric: str, mode: Mode, *, is_
     return figure
 
 
-def pareto_figure(points: Sequence[Tradeoff], metrics: tuple[str, str], modes: tuple[Mode, Mode]) -> go.Figure:
-    """Return all trials in the plane of two metrics, and those that nothing beats as a line.
+def pareto_figure(points: Sequence[Tradeoff], objectives: Objectives) -> go.Figure:
+    """Return all trials in the plane of each pair of metrics; those that nothing beats stand out, joined by a line where the pair is all.
 
     Args:
         points: The trials.
-        metrics: What the two axes show.
-        modes: For each of them ``"min"`` or ``"max"``: the direction in which it is optimised.
+        objectives: Metric and mode (``"min"`` or ``"max"``: the direction in which it is optimised) of each value of a point.
     """
-    figure = new_figure(400)
-    front = sorted((point for point in points if point.is_on_front), key=lambda point: point.first)
+    pairs = list(combinations(range(len(objectives)), 2))
+    num_columns = min(len(pairs), _MAX_COLUMNS)
+    num_rows = math.ceil(len(pairs) / num_columns)
+    figure = new_figure(400 if num_rows == 1 else 320 * num_rows)
+    spacing = {"horizontal_spacing": 0.24 / num_columns, "vertical_spacing": 0.3 / num_rows}
+    figure.set_subplots(num_rows, num_columns, **spacing)
+    front = [point for point in points if point.is_on_front]
     rest = [point for point in points if not point.is_on_front]
-    for name, members, style in (
-        ("trials", rest, {"mode": "markers", "marker": {"color": OTHER, "size": 7, "opacity": 0.6}}),
-        ("Pareto front", front, {"mode": "lines+markers", "marker": {"size": 9}, "line": {"color": BEST, "width": 2, "dash": "dot"}}),
-    ):
-        figure.add_scatter(
-            x=[point.first for point in members], y=[point.second for point in members], text=[label(point.trial_id) for point in members],
-            name=name, hovertemplate="%{text}: %{x:.6g}, %{y:.6g}<extra></extra>", **style,
-        )  # fmt: skip
-    figure.update_xaxes(**metric_axis(metrics[0], modes[0], [point.first for point in points]))
-    figure.update_yaxes(**metric_axis(metrics[1], modes[1], [point.second for point in points]))
+    line = {"mode": "lines+markers", "line": {"color": BEST, "width": 2, "dash": "dot"}} if len(pairs) == 1 else {"mode": "markers"}
+    for place, (first, second) in enumerate(pairs):
+        row, column = divmod(place, num_columns)
+        for name, members, style in (
+            ("trials", rest, {"mode": "markers", "marker": {"color": OTHER, "size": 7, "opacity": 0.6}}),
+            ("Pareto front", sorted(front, key=lambda point: point.values[first]), {**line, "marker": {"size": 9, "color": BEST}}),
+        ):
+            figure.add_scatter(
+                x=[point.values[first] for point in members], y=[point.values[second] for point in members],
+                text=[label(point.trial_id) for point in members], name=name, legendgroup=name, showlegend=place == 0,
+                hovertemplate="%{text}: %{x:.6g}, %{y:.6g}<extra></extra>", row=row + 1, col=column + 1, **style,
+            )  # fmt: skip
+        for update, axis in ((figure.update_xaxes, first), (figure.update_yaxes, second)):
+            update(**metric_axis(*objectives[axis], [point.values[axis] for point in points]), row=row + 1, col=column + 1)
     return figure
 
 

@@ -22,7 +22,6 @@ from tuner.analysis.plots.rungs import rungs
 from tuner.analysis.plots.slots import spans
 from tuner.analysis.plots.source import Source
 from tuner.analysis.plots.thinning import MAX_POINTS, MAX_TRIALS, spread
-from tuner.analysis.ranking import Mode
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 
 if TYPE_CHECKING:
@@ -195,11 +194,10 @@ def _quality(source: Source) -> Iterator[Chart]:
         return
     if TIME_TOTAL_S not in source.best.summary:
         return
-    metrics: tuple[str, str] = (TIME_TOTAL_S, source.metric)
-    modes: tuple[Mode, Mode] = ("min", source.mode)
-    points = pareto(source, metrics, modes)
+    objectives = ((TIME_TOTAL_S, "min"), (source.metric, source.mode))
+    points = pareto(source, objectives)
     note = "Training time and last value of each trial; the line joins those that no other one beats in both."
     shown = [point for point in points if point.is_on_front] + spread([point for point in points if not point.is_on_front], _MAX_POINTS)
     if len(shown) < len(points):
         note += f" Drawn are {len(shown):,} of {len(points):,} trials, the front among them."
-    yield Chart("quality", "Quality against training time", note, pareto_figure(shown, metrics, modes))
+    yield Chart("quality", "Quality against training time", note, pareto_figure(shown, objectives))

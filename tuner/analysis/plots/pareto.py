@@ -1,64 +1,70 @@
-"""Trials that nothing beats in two metrics at once."""
+"""Trials that no other trial beats in several metrics at once."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.analysis.ranking import Mode, check_mode, rank, unknown_metric
+from tuner.analysis.ranking import check_mode, unknown_metric
+from tuner.core.pareto import Objectives, pareto_front, values_of
 
 from .source import Source, state_of
 
 
 @dataclass(frozen=True, slots=True)
 class Tradeoff:
-    """A trial as it stands in two metrics.
+    """A trial as it stands in several metrics.
 
     Attributes:
         trial_id: Which.
         state: Where it stands, see `state_of`.
-        first: Its last value of the first metric.
-        second: Its last value of the second metric.
-        is_on_front: Whether no other trial is better in one metric and at least as good in the other.
+        values: Its last value of each metric.
+        is_on_front: Whether no other trial is better in one metric and at least as good in all others.
     """
 
     trial_id: str
     state: str
-    first: float
-    second: float
+    values: tuple[float, ...]
     is_on_front: bool
 
 
-def pareto(source: Source, metrics: tuple[str, str], modes: tuple[Mode, Mode]) -> list[Tradeoff]:
-    """Return the trials that have a finite last value of both metrics, in the order of their creation.
+def checked_objectives(source: Source, metrics: Sequence[str] | None = None, modes: Sequence[str] | None = None) -> Objectives:
+    """Return metrics and modes that were named, or those of the experiment.
 
     Args:
         source: The experiment.
-        metrics: Two metrics, flattened.
-        modes: For each of them ``"min"`` if smaller values are better, ``"max"`` if larger ones are.
+        metrics: At least two metrics, flattened; None for all objectives of the experiment.
+        modes: ``"min"`` or ``"max"`` for each; None where the experiment optimises each of the metrics.
 
     Raises:
-        ValueError: If there are not two different metrics and two modes, or no trial reported one of them.
+        ValueError: If there are not at least two different metrics and as many modes, or no trial reported one of the metrics.
     """
-    if len(metrics) != 2 or len(modes) != 2 or metrics[0] == metrics[1]:  # noqa: PLR2004  (a plane has two axes)
-        raise ValueError(f"metrics and modes must be two each, of different metrics, got {metrics!r} and {modes!r}")
-    directions = check_mode(modes[0], "modes[0]"), check_mode(modes[1], "modes[1]")
-    known = {name for trial in source.trials for name in trial.summary}
+    known_modes = dict(source.objectives)
+    if metrics is None:
+        if modes is not None:
+            raise ValueError(f"modes must be given with metrics, got modes={modes!r} alone; pass both or none")
+        metrics = list(known_modes)
+        if len(metrics) < 2:  # noqa: PLR2004  (a trade-off)
+            raise ValueError(
+                "metrics must be given, as the experiment does not have several objectives; pass at least two, and their modes"
+            )
+    chosen = [known_modes.get(metric) for metric in metrics] if modes is None else list(modes)
+    if isinstance(metrics, str) or len(metrics) < 2 or len(set(metrics)) != len(metrics) or len(chosen) != len(metrics):  # noqa: PLR2004
+        raise ValueError(f"metrics must be at least two different ones with a mode for each, got {metrics!r} and {modes!r}")
+    reported = {name for trial in source.trials for name in trial.summary}
     for metric in metrics:
-        if source.trials and metric not in known:
-            raise unknown_metric(metric, known, "a trial")
-    values = [(trial, source.value_of(trial, metrics[0]), source.value_of(trial, metrics[1])) for trial in source.trials]
-    finite = [(trial, first, second) for trial, first, second in values if math.isfinite(first) and math.isfinite(second)]
-    front = _front([(first, second) for _, first, second in finite], directions)
-    return [Tradeoff(trial.trial_id, state_of(trial), first, second, (first, second) in front) for trial, first, second in finite]
+        if source.trials and metric not in reported:
+            raise unknown_metric(metric, reported, "a trial")
+    return [(metric, check_mode(mode, f"modes[{place}]")) for place, (metric, mode) in enumerate(zip(metrics, chosen, strict=True))]
 
 
-def _front(points: list[tuple[float, float]], modes: tuple[Mode, Mode]) -> set[tuple[float, float]]:
-    """Return the points that nothing beats: from the best in the first metric on, those better in the second than all before."""
-    front: set[tuple[float, float]] = set()
-    bar = (False, 0.0)
-    for first, second in sorted(points, key=lambda point: (rank(point[0], modes[0]), rank(point[1], modes[1])), reverse=True):
-        if rank(second, modes[1]) > bar:
-            front.add((first, second))
-            bar = rank(second, modes[1])
-    return front
+def pareto(source: Source, objectives: Objectives) -> list[Tradeoff]:
+    """Return the trials that have a finite last value of all metrics, in the order of their creation.
+
+    Args:
+        source: The experiment.
+        objectives: Metrics with their modes.
+    """
+    found = [(trial, values) for trial in source.trials if (values := values_of(trial, objectives)) is not None]
+    front = set(pareto_front([values for _, values in found], [mode for _, mode in objectives]))
+    return [Tradeoff(trial.trial_id, state_of(trial), values, place in front) for place, (trial, values) in enumerate(found)]

@@ -15,7 +15,7 @@ from .headline import failed, slowest
 from .history import history_over_time, history_over_trials
 from .lineage import lineage, schedules
 from .parameters import param_importances, tried
-from .pareto import pareto
+from .pareto import checked_objectives, pareto
 from .rungs import rungs
 from .slots import spans
 from .source import Source
@@ -163,18 +163,20 @@ class PlotData:
         """Return a row for each run of a trial, see `Span` for the columns; empty without a journal."""
         return _records(spans(self._source), ["slot", "trial_id", "attempt", "start_s", "end_s", "state"])
 
-    def pareto(self, metrics: tuple[str, str], modes: tuple[Mode, Mode]) -> pd.DataFrame:
-        """Return a row for each trial that has both metrics: ``trial_id``, ``state``, the two metrics, ``is_on_front``.
+    def pareto(self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None) -> pd.DataFrame:
+        """Return a row for each trial that has all metrics: ``trial_id``, ``state``, the metrics, ``is_on_front``.
 
         Args:
-            metrics: Two metrics.
-            modes: For each of them ``"min"`` or ``"max"``: its direction.
+            metrics: At least two metrics; None for all objectives of the experiment.
+            modes: For each of them ``"min"`` or ``"max"``: its direction; None where the experiment optimises each of them.
         """
+        objectives = checked_objectives(self._source, metrics, modes)
+        names = [metric for metric, _ in objectives]
         rows = [
-            {"trial_id": one.trial_id, "state": one.state, metrics[0]: one.first, metrics[1]: one.second, "is_on_front": one.is_on_front}
-            for one in pareto(self._source, metrics, modes)
+            {"trial_id": one.trial_id, "state": one.state, **dict(zip(names, one.values, strict=True)), "is_on_front": one.is_on_front}
+            for one in pareto(self._source, objectives)
         ]
-        return to_frame(rows, ["trial_id", "state", *metrics, "is_on_front"])
+        return to_frame(rows, ["trial_id", "state", *names, "is_on_front"])
 
     def slowest(self, count: int = 10) -> pd.DataFrame:
         """Return the `count` trials that ran longest, see `Slow` for the columns."""

@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import final
 
-from tuner.analysis.ranking import Mode, objective_of, rank
+from tuner.analysis.ranking import Mode, mode_among, objective_of, rank
 from tuner.analysis.rows import Rows
+from tuner.core.pareto import Objectives
 from tuner.core.trial import Ending, Status, Trial
 from tuner.errors import StorageError
 from tuner.storage.recovery import read as journal_records
@@ -26,16 +27,30 @@ class Source:
         experiment_path: Directory of the experiment; one without a journal gives charts without times and decisions.
         metric: The metric that it optimises, flattened; None for none.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
+        several: Metric and mode of each objective where it has several; there may be no single `metric` then.
     """
 
     def __init__(
-        self, trials: Sequence[Trial], rows: Rows, experiment_path: str, metric: str | None = None, mode: Mode | None = None
+        self,
+        trials: Sequence[Trial],
+        rows: Rows,
+        experiment_path: str,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        *,
+        several: Objectives = (),
     ) -> None:
         self.trials = trials
         self.rows = rows
         self.experiment_path = experiment_path
         self.metric = metric
         self.mode = mode
+        self.several = several
+
+    @property
+    def objectives(self) -> Objectives:
+        """Metric and mode of everything that is optimised: several, one, or none."""
+        return self.several or (((self.metric, self.mode),) if self.metric and self.mode else ())
 
     @functools.cached_property
     def chronicle(self) -> Chronicle:
@@ -48,9 +63,10 @@ class Source:
 
     def with_objective(self, metric: str | None, mode: Mode | None) -> Source:
         """Return the source for another metric or direction, itself where neither is given."""
-        if (metric or self.metric, mode or self.mode) == (self.metric, self.mode):
+        name, direction = metric or self.metric, mode or mode_among(self.several, metric) or self.mode
+        if (name, direction) == (self.metric, self.mode):
             return self
-        return Source(self.trials, self.rows, self.experiment_path, metric or self.metric, mode or self.mode)
+        return Source(self.trials, self.rows, self.experiment_path, name, direction, several=self.several)
 
     @property
     def objective(self) -> tuple[str, Mode]:
@@ -59,7 +75,7 @@ class Source:
         Raises:
             ValueError: If there is no metric or no mode.
         """
-        return objective_of(self.metric, self.mode)
+        return objective_of(self.metric, self.mode, self.several)
 
     def value_of(self, trial: Trial, metric: str | None = None) -> float:
         """Return the last value of the metric, or of another one, that a trial reported; NaN for none."""
