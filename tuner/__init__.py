@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
 
     from . import callback as callback
+    from . import error as error
     from . import experiment as experiment
     from . import logger as logger
     from . import result as result
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         TrialPlateauStopper,
     )
     from .core.trial import Trial
+    from .error import TuneError
     from .errors import TunerError
     from .execution.registry import register_trainable
     from .execution.resource_requests import PlacementGroupFactory, with_resources
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
         TBXLoggerCallback,
     )
     from .storage.checkpoints import Checkpoint
+    from .tune_run import Experiment, run, run_experiments
     from .tuner import Tuner
 
     search = searchers
@@ -93,6 +96,7 @@ _NAMES = {
         "TimeoutStopper", "TrialPlateauStopper",
     ),
     "tuner.core.trial": ("Trial",),
+    "tuner.error": ("TuneError",),
     "tuner.errors": ("TunerError",),
     "tuner.execution.registry": ("register_trainable",),
     "tuner.execution.resource_requests": ("PlacementGroupFactory", "with_resources"),
@@ -105,23 +109,19 @@ _NAMES = {
         "ProgressReporter", "TBXLoggerCallback",
     ),
     "tuner.storage.checkpoints": ("Checkpoint",),
+    "tuner.tune_run": ("Experiment", "run", "run_experiments"),
     "tuner.tuner": ("Tuner",),
 }  # fmt: skip
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = {
-    **{name: f"tuner.{name}" for name in ("callback", "experiment", "logger", "result", "stopper")},
+    **{name: f"tuner.{name}" for name in ("callback", "error", "experiment", "logger", "result", "stopper")},
     "schedulers": "schedulers",
     "search": "searchers",
 }
 """Parts that are reached as ``tune.stopper.MaximumIterationStopper`` are."""
-_RUN = "Tuner(trainable, param_space=..., tune_config=..., run_config=...).fit() does it"
 _OTHERWISE = {
-    "Experiment": "a Tuner is an experiment",
     "SyncConfig": "leave it out, what a trial writes stays where it is",
-    "TuneError": "what the engine raises is a TunerError",
     "register_env": "make the environment in the training code",
-    "run": _RUN,
-    "run_experiments": _RUN,
 }
 """What users of Ray Tune look for, and what they do here."""
 
@@ -132,6 +132,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointConfig",
     "CombinedStopper",
+    "Experiment",
     "ExperimentAnalysis",
     "ExperimentPlateauStopper",
     "FailureConfig",
@@ -157,6 +158,7 @@ __all__ = [
     "TrialPlateauStopper",
     "TuneConfig",
     "TuneContext",
+    "TuneError",
     "Tuner",
     "TunerError",
     "WhatIf",
@@ -182,6 +184,8 @@ __all__ = [
     "randn",
     "register_trainable",
     "report",
+    "run",
+    "run_experiments",
     "sample_from",
     "uniform",
     "what_if",

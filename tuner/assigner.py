@@ -46,4 +46,5 @@ class Assigner:
             next_checkpoint=command.next_checkpoint,
             seed=derived_seed(self._plan.seed, command.trial_id),
             sync_checkpoints=self._plan.run.durability != "process",
+            works_in_trial_dir=bool(self._plan.tune.chdir_to_trial_dir),
         )

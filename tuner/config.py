@@ -283,6 +283,10 @@ class TuneConfig:
             `searchers.DuplicateGuard`.
         reuse_actors: Accepted for compatibility: a new process costs milliseconds, so that each trial has its own.
         trial_name_creator: Accepted for compatibility and not used; `trial_dirname_creator` likewise. Trials are named by their id.
+        chdir_to_trial_dir: True lets each trial run in its own directory, so that relative paths in the training code lead there. False
+            leaves the working directory as it is, so that they mean what they mean in the script, whose directory a trial finds in the
+            environment variable ``TUNE_ORIG_WORKING_DIR`` in either case. None, the default, is False unless the environment variable
+            ``RAY_CHDIR_TO_TRIAL_DIR`` is 1 when the experiment begins.
 
     Raises:
         ValueError: If a value is out of range.
@@ -301,6 +305,7 @@ class TuneConfig:
     reuse_actors: bool = False
     trial_name_creator: Any = None
     trial_dirname_creator: Any = None
+    chdir_to_trial_dir: bool | None = None
 
     def __post_init__(self) -> None:
         if self.metric is not None and (not isinstance(self.metric, str) or not self.metric):

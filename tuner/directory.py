@@ -20,14 +20,15 @@ from tuner.storage.opening import check_ours, clear
 from tuner.storage.recovery import verified
 from tuner.storage.release import RELEASE_KEY, THIS_RELEASE
 
+from .config import RunConfig
 from .declarations import note
 from .fingerprint import fingerprint
 from .plan import Plan
 
 
-def storage_root(plan: Plan) -> Path:
+def storage_root(run: RunConfig) -> Path:
     """Return the absolute directory in which the experiment's own is made."""
-    return Path(plan.run.storage_path or layout.DEFAULT_STORAGE_PATH).expanduser().absolute()
+    return Path(run.storage_path or layout.DEFAULT_STORAGE_PATH).expanduser().absolute()
 
 
 def new_directory(plan: Plan) -> Path:
@@ -37,7 +38,7 @@ def new_directory(plan: Plan) -> Path:
         ExperimentExists: If the given name is taken, and ``RunConfig(if_exists="error")`` holds.
         StorageError: If the storage path cannot be written to, or what is to be replaced is no experiment of ours.
     """
-    root = storage_root(plan)
+    root = storage_root(plan.run)
     try:
         make_folder(root)
         with tempfile.TemporaryFile(dir=root):
@@ -46,7 +47,7 @@ def new_directory(plan: Plan) -> Path:
         raise StorageError(f"storage_path {str(root)!r} cannot be written to: {cause}; give another one in RunConfig") from cause
     if plan.run.name is None:
         return _dated(root, plan.name)
-    directory = named_directory(plan)
+    directory = named_directory(plan.run)
     _make_folders_above(root, directory)
     return _numbered(directory) if plan.run.if_exists == "new" else _named(directory, can_replace=plan.run.if_exists == "replace")
 
@@ -80,14 +81,14 @@ def replace_experiment(directory: Path) -> str:
 
 def number_remark(plan: Plan, directory: Path) -> str:
     """Return what the user is told where the experiment got another directory than the one of its name; empty if it did not."""
-    if plan.run.name is None or directory.name == named_directory(plan).name:
+    if plan.run.name is None or directory.name == named_directory(plan.run).name:
         return ""
     return f'{plan.run.name!r} was taken, so this experiment is in {str(directory)!r}, since RunConfig(if_exists="new") was given'
 
 
 def remove_unused(plan: Plan, directory: Path) -> None:
     """Remove the directory of an experiment that could not begin, and the folders that its name made above it, if nothing is in them."""
-    root = storage_root(plan)
+    root = storage_root(plan.run)
     try:
         directory.rmdir()
         for above in directory.parents if root in directory.parents else ():
@@ -196,9 +197,9 @@ def check_restorable(directory: Path) -> None:
         pass
 
 
-def named_directory(plan: Plan) -> Path:
-    """Return where the experiment lies that has the plan's name."""
-    return storage_root(plan) / layout.check_name(plan.run.name or "")
+def named_directory(run: RunConfig) -> Path:
+    """Return where the experiment lies that has the name given there."""
+    return storage_root(run) / layout.check_name(run.name or "")
 
 
 def _named(directory: Path, *, can_replace: bool) -> Path:

@@ -1,7 +1,8 @@
-"""Ray Tune's import path of what a callback is handed: ``from tuner.experiment import Trial``."""
+"""Ray Tune's import path of experiments and trials: ``from tuner.experiment import Experiment, Trial``."""
 
 from __future__ import annotations
 
 from .core.trial import Trial
+from .tune_run import Experiment
 
-__all__ = ["Trial"]
+__all__ = ["Experiment", "Trial"]

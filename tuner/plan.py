@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -155,7 +156,7 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         check_portable(space)
     choice = chosen(tune, run, space, trainable)
     # What was chosen is written down as if it had been named: a restore goes on with it, whatever a later release would choose.
-    tune = replace(tune, scheduler=choice.scheduler, search_alg=choice.searcher)
+    tune = replace(tune, scheduler=choice.scheduler, search_alg=choice.searcher, chdir_to_trial_dir=_changes_directory(tune, run))
     plan = Plan(
         trainable=trainable,
         name=trainable_name(trainable),
@@ -178,6 +179,19 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         if (tune.metric and part.metric) or (tune.mode and part.mode):
             raise _named_twice(part, tune.metric, tune.mode)
     return plan
+
+
+def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:
+    """Return whether each trial works in its own directory; None, which is written down as such, where nothing says so."""
+    wanted = tune.chdir_to_trial_dir
+    if wanted is None and os.environ.get("RAY_CHDIR_TO_TRIAL_DIR") == "1":
+        wanted = True
+    if wanted and run.executor == "inline":
+        raise ValueError(
+            "chdir_to_trial_dir must not be True with executor='inline', where all trials share one process; write to "
+            "get_context().get_trial_dir() instead"
+        )
+    return wanted
 
 
 def _check_population(plan: Plan) -> None:

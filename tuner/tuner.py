@@ -77,7 +77,7 @@ class Tuner:
         self._resumption: Resumption | None = None
         if resume is not None:
             _check_resume(resume, self._plan)
-            directory = named_directory(self._plan)
+            directory = named_directory(self._plan.run)
             if is_experiment(directory):
                 self._continue(directory, read_record(directory), ResumeConfig())
 

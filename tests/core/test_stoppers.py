@@ -55,6 +55,15 @@ def test_a_threshold_is_reached_as_it_compares(threshold, value, is_reached):
     assert MetricThresholdStopper({"loss": threshold})("t", {"loss": value}) is is_reached
 
 
+@pytest.mark.parametrize("thresholds", [{"env": {"reward": 2, "length": "<= 5"}}, {"env/reward": 2, "env": {"length": "<= 5"}}])
+def test_a_threshold_may_be_nested_as_the_metric_is(thresholds):
+    stopper = MetricThresholdStopper(thresholds)
+    assert [stopper("t", {"env": {"reward": reward, "length": 9}}) for reward in (1, 2)] == [False, True]
+    assert stopper("t", {"env/length": 5})
+    with pytest.raises(ValueError, match=r"stop\['env/reward'\] must be a number"):
+        MetricThresholdStopper({"env": {"reward": "high"}})
+
+
 def test_any_threshold_is_enough_and_nested_metrics_have_flat_names():
     stopper = MetricThresholdStopper({"val/loss": "<= 0.1", "training_iteration": 5})
     assert not stopper("t", {"val": {"loss": 0.2}, "training_iteration": 4})

@@ -80,7 +80,8 @@ class MetricThresholdStopper(_Stateless):
     """Stops a trial once any of the named values has been reached: what a ``stop`` dictionary means.
 
     Args:
-        thresholds: By flattened metric name. A number is reached by a result that is equal or *larger*, whatever the direction of
+        thresholds: By the name of the metric; of a nested one flattened (``{"env/reward": 200}``) or nested likewise
+            (``{"env": {"reward": 200}}``). A number is reached by a result that is equal or *larger*, whatever the direction of
             optimisation, as in Ray Tune; for a metric that falls, give a string with the comparison: ``{"loss": "<= 0.1"}``.
 
     Raises:
@@ -100,7 +101,7 @@ class MetricThresholdStopper(_Stateless):
     }
 
     def __init__(self, thresholds: Mapping[str, float | str]) -> None:
-        self._tests = {key: self._parse(key, threshold) for key, threshold in thresholds.items()}
+        self._tests = {key: self._parse(key, threshold) for key, threshold in flatten(thresholds).items()}
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether any threshold is reached; a missing or non-numeric value reaches none."""

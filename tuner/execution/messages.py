@@ -43,6 +43,7 @@ class Assignment:
         next_checkpoint: Index of the first checkpoint of this attempt.
         seed: Seed of the trial's own chance (``get_context().get_seed()``), the same in every attempt.
         sync_checkpoints: Whether checkpoint files are flushed to the disk before they count.
+        works_in_trial_dir: Whether `trial_dir` becomes the working directory.
     """
 
     trial_id: str
@@ -60,6 +61,7 @@ class Assignment:
     next_checkpoint: int
     seed: int
     sync_checkpoints: bool = True
+    works_in_trial_dir: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Be unpickled by the constructor: what dataclasses do instead runs ten times the code, which a forked worker pays for in pages."""

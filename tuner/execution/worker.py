@@ -2,7 +2,7 @@
 
 A worker leads a session and a process group of its own, so that a Ctrl-C in the terminal does not reach it and all that it starts
 can be killed with it. It dies with the zygote and with the driver. Its standard output and error go to files in the trial's directory;
-its working directory is the driver's.
+its working directory is the driver's, unless the experiment asks for the trial's own.
 """
 
 from __future__ import annotations
@@ -128,6 +128,8 @@ def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
     except BaseException as error:  # noqa: BLE001  (the user's reduction methods may raise anything)
         channel.send({"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))})
         return
+    if assignment.works_in_trial_dir:
+        _enter(assignment.trial_dir)
     left = run_attempt(trainable, assignment, channel)
     while left is not None:
         left = run_again(left, pickle.loads(channel.receive_birth().assignment), channel)  # noqa: S301  (as above)
@@ -144,6 +146,12 @@ def _settle(birth: Birth) -> None:
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed(birth.seed % 2**32)
     limit_threads(birth.environ)
+
+
+def _enter(trial_dir: str | os.PathLike[str]) -> None:
+    """Make the trial's directory the working directory; modules are still found where they were."""
+    sys.path[:] = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100  (an empty entry stands for the directory that is left)
+    os.chdir(trial_dir)
 
 
 def _append_to_file(descriptor: int, path: str) -> None:

@@ -1,0 +1,9 @@
+"""Ray Tune's import path of the exceptions: ``from tuner.error import TuneError``; all of ours are in `tuner.errors`."""
+
+from __future__ import annotations
+
+from .errors import TunerError
+
+TuneError = TunerError
+
+__all__ = ["TuneError"]

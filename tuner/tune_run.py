@@ -1,0 +1,375 @@
+"""Ray Tune's older entry points, ``tune.run`` and ``tune.run_experiments``: a thin face over `Tuner`."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import difflib
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, final
+
+from schedulers import create_scheduler
+from schedulers.scheduler import Scheduler
+from searchers import create_searcher
+from searchers.searcher import Searcher
+from tuner.analysis.experiment_analysis import ExperimentAnalysis
+from tuner.analysis.result_grid import ResultGrid
+from tuner.core.events import ResumeType
+from tuner.core.stoppers import Stopper
+from tuner.core.trial import Status, Trial
+from tuner.errors import TrialFailed
+from tuner.execution.registry import get_trainable
+from tuner.execution.resource_requests import with_resources
+from tuner.loggers.callback import Callback
+from tuner.loggers.reporter import ProgressReporter
+from tuner.storage.declaration import is_experiment
+
+from .config import AUTO, CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
+from .directory import named_directory
+from .tuner import Tuner
+
+if TYPE_CHECKING:
+    from tuner.execution.resource_requests import Request
+
+_MAX_TOLD: Final = 5
+"""How many failed trials are told in full."""
+_RESUME: Final[Mapping[str, ResumeConfig]] = {
+    "AUTO": ResumeConfig(),
+    "AUTO+ERRORED": ResumeConfig(errored=ResumeType.RESUME),
+    "AUTO+RESTART_ERRORED": ResumeConfig(errored=ResumeType.RESTART),
+    "AUTO+ERRORED_ONLY": ResumeConfig(unfinished=ResumeType.SKIP, errored=ResumeType.RESUME),
+    "AUTO+RESTART_ERRORED_ONLY": ResumeConfig(unfinished=ResumeType.SKIP, errored=ResumeType.RESTART),
+}
+_REMEDIES: Final[Mapping[str, str]] = {
+    "export_formats": "write what you want to keep in save_checkpoint, and read it with Result.checkpoint",
+    "global_checkpoint_period": "each result is saved before report returns; TUNE_GLOBAL_CHECKPOINT_S sets the period of snapshots",
+    "loggers": "callbacks=[...] takes loggers; CSV, JSON and TensorBoard are added by themselves",
+    "queue_trials": "trials always wait for free resources",
+    "ray_auto_init": "there is nothing to initialise",
+    "restore": "pass the path in config, and load it in setup or at the beginning of the function; resume=True continues an experiment",
+    "run_errored_only": 'resume="AUTO+ERRORED_ONLY" tries failed trials again',
+    "server_port": "tuner dash shows an experiment in a browser, tune.attach steers it",
+    "sync_on_checkpoint": "what a trial writes stays where it is",
+    "sync_to_cloud": "storage_path takes a directory on a mounted file system",
+    "sync_to_driver": "what a trial writes stays where it is",
+    "trial_executor": "trials run in processes of this machine",
+    "upload_dir": "storage_path takes a directory on a mounted file system",
+    "with_server": "tuner dash shows an experiment in a browser, tune.attach steers it",
+}
+"""Arguments that have no meaning here, by what to write instead."""
+
+
+def run(
+    run_or_experiment: Any,
+    *,
+    name: str | None = None,
+    metric: str | None = None,
+    mode: Literal["min", "max"] | None = None,
+    stop: Mapping[str, Any] | Callable[[str, Mapping[str, Any]], bool] | Stopper | Sequence[Stopper] | None = None,
+    time_budget_s: float | dt.timedelta | None = None,
+    config: Mapping[str, Any] | None = None,
+    resources_per_trial: Request | Callable[[dict[str, Any]], Request] | None = None,
+    num_samples: int = 1,
+    storage_path: str | os.PathLike[str] | None = None,
+    storage_filesystem: Any = None,
+    search_alg: Searcher | str | None = None,
+    scheduler: Scheduler | str | None = None,
+    checkpoint_config: CheckpointConfig | None = None,
+    verbose: int | None = None,
+    progress_reporter: ProgressReporter | None = None,
+    log_to_file: bool | str | tuple[str, str] = True,
+    trial_name_creator: Any = None,
+    trial_dirname_creator: Any = None,
+    sync_config: Any = None,
+    max_failures: int = 0,
+    fail_fast: bool | Literal["raise"] = False,
+    resume: bool | str | None = None,
+    resume_config: ResumeConfig | None = None,
+    reuse_actors: bool = False,
+    raise_on_failed_trial: bool = True,
+    callbacks: Sequence[Callback] | None = None,
+    max_concurrent_trials: int | None = None,
+    keep_checkpoints_num: int | None = None,
+    checkpoint_score_attr: str | None = None,
+    checkpoint_freq: int = 0,
+    checkpoint_at_end: bool = False,
+    chdir_to_trial_dir: bool | None = None,
+    local_dir: str | os.PathLike[str] | None = None,
+    if_exists: Literal["error", "new", "replace"] = "error",
+    **others: Any,
+) -> ExperimentAnalysis:
+    """Run an experiment and return what it came to: Ray Tune's older entry point; new code uses `Tuner`.
+
+    Args:
+        run_or_experiment: What each trial runs: a function of the configuration, a subclass of `Trainable`, the name that either was
+            registered under, or an `Experiment`.
+        name: Name of the experiment, see `RunConfig`.
+        metric: What is optimised, see `TuneConfig`.
+        mode: ``"min"`` or ``"max"``: the direction in which `metric` is optimised.
+        stop: When a trial has trained enough, see `RunConfig`.
+        time_budget_s: After so many seconds everything stops.
+        config: The search space: the ``param_space`` of a `Tuner`.
+        resources_per_trial: What each trial occupies, see `with_resources`; comes before what the trainable asks for itself.
+        num_samples: How many trials, or how often a grid is repeated.
+        storage_path: Directory in which the experiment's own is made.
+        storage_filesystem: Must be None, see `RunConfig`.
+        search_alg: A searcher, or its short name, see `create_searcher`.
+        scheduler: A scheduler, or its short name, see `create_scheduler`.
+        checkpoint_config: Which checkpoints are made and kept.
+        verbose: How much is shown, see `RunConfig`.
+        progress_reporter: What is shown of the progress, and when.
+        log_to_file: Accepted for compatibility, see `RunConfig`.
+        trial_name_creator: Accepted for compatibility and not used, like `trial_dirname_creator`, `sync_config` and `reuse_actors`.
+        trial_dirname_creator: See `trial_name_creator`.
+        sync_config: See `trial_name_creator`.
+        max_failures: How often a failed trial is tried again, see `FailureConfig`.
+        fail_fast: Whether the first failure ends the experiment, see `FailureConfig`.
+        resume: True or ``"AUTO"`` continues the experiment of this name, with what is given here, or begins it where there is none.
+            ``"AUTO+ERRORED"`` also tries failed trials again, from their checkpoints, and ``"AUTO+RESTART_ERRORED"`` from their
+            beginning; with ``"_ONLY"`` behind either, trials that were not over end.
+        resume_config: What becomes of which trials, as a `ResumeConfig`; implies ``resume=True``.
+        reuse_actors: See `trial_name_creator`.
+        raise_on_failed_trial: Whether `TrialFailed`, which is a `TuneError`, is raised at the end if a trial has failed for good.
+        callbacks: See `RunConfig`.
+        max_concurrent_trials: How many trials run at once.
+        keep_checkpoints_num: The ``num_to_keep`` of a `CheckpointConfig`, in scripts that are older still, like the following three.
+        checkpoint_score_attr: The ``checkpoint_score_attribute``; with ``"min-"`` in front, a smaller one is better.
+        checkpoint_freq: The ``checkpoint_frequency``.
+        checkpoint_at_end: The same there.
+        chdir_to_trial_dir: See `TuneConfig`.
+        local_dir: The same as `storage_path`.
+        if_exists: What happens where an experiment of this name is, see `RunConfig`; not one of Ray Tune's.
+        **others: Arguments of Ray Tune that have no meaning here; each is refused, with what to write instead.
+
+    Raises:
+        TypeError: If there is no such argument, or one has the wrong type.
+        ValueError: If an argument is out of range, or has no meaning here; says what to do.
+        TrialFailed: If a trial has failed for good; the experiment is complete then, and `raise_on_failed_trial` decides.
+        Exception: As `Tuner.fit` does.
+
+    Example:
+        >>> import tuner as tune
+        >>> def train(config):
+        ...     for step in range(1, 4):
+        ...         tune.report({"loss": config["x"] ** 2 / step})
+        >>> space = {"x": tune.grid_search([1.0, 2.0])}
+        >>> analysis = tune.run(train, config=space, metric="loss", mode="min", storage_path=getfixture("tmp_path"), verbose=0)
+        >>> analysis.best_config
+        {'x': 1.0}
+
+    Departures:
+        A name that is taken is refused; Ray Tune mixes the trials of both experiments in one directory. With `resume`, what is given
+        here holds.
+    """
+    given = {name: value for name, value in locals().items() if name in _ARGUMENTS}
+    if isinstance(run_or_experiment, Experiment):
+        return run(run_or_experiment.trainable, **{**given, **run_or_experiment.arguments})
+    _refuse(others)
+    if isinstance(run_or_experiment, list | tuple):
+        raise TypeError("run takes one experiment, got several; run_experiments runs them one after another")
+    tune_config = TuneConfig(
+        metric=metric,
+        mode=mode,
+        num_samples=num_samples,
+        search_alg=_by_name(search_alg, create_searcher),
+        scheduler=_by_name(scheduler, create_scheduler),
+        max_concurrent_trials=max_concurrent_trials,
+        time_budget_s=time_budget_s,
+        reuse_actors=reuse_actors,
+        trial_name_creator=trial_name_creator,
+        trial_dirname_creator=trial_dirname_creator,
+        chdir_to_trial_dir=chdir_to_trial_dir,
+    )
+    run_config = RunConfig(
+        name=name,
+        storage_path=_one_path(storage_path, local_dir),
+        stop=stop,
+        checkpoint_config=_checkpoints(
+            checkpoint_config, keep_checkpoints_num, checkpoint_score_attr, frequency=checkpoint_freq, at_end=checkpoint_at_end
+        ),
+        failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
+        callbacks=callbacks,
+        verbose=1 if verbose is None else verbose,
+        log_to_file=log_to_file,
+        progress_reporter=progress_reporter,
+        sync_config=sync_config,
+        storage_filesystem=storage_filesystem,
+        if_exists=if_exists,
+    )
+    trainable = get_trainable(run_or_experiment) if isinstance(run_or_experiment, str) else run_or_experiment
+    if resources_per_trial is not None:
+        trainable = with_resources(trainable, resources_per_trial)
+    tuner = _tuner(trainable, config, tune_config, run_config, _resumption(resume, resume_config))
+    grid = tuner.fit()
+    if raise_on_failed_trial:
+        _raise_if_failed(grid)
+    return ExperimentAnalysis(grid)
+
+
+@final
+class Experiment:
+    """What `run` and `run_experiments` are to run, as one object.
+
+    Args:
+        name: Name of the experiment.
+        run: What each trial runs.
+        **arguments: Arguments of `run`, by their names.
+
+    Raises:
+        TypeError: If `run` has no such argument.
+
+    Example:
+        >>> import tuner as tune
+        >>> space = {"x": tune.uniform(0, 1)}
+        >>> experiment = tune.Experiment("first", lambda config: {"loss": config["x"]}, config=space, num_samples=3)
+        >>> experiment.name, sorted(experiment.arguments)
+        ('first', ['config', 'name', 'num_samples'])
+    """
+
+    def __init__(self, name: str, run: Any, **arguments: Any) -> None:
+        _refuse({argument: value for argument, value in arguments.items() if argument not in _ARGUMENTS})
+        self.name = name
+        self.trainable = run
+        self.arguments: Mapping[str, Any] = {"name": name, **arguments}
+
+    @classmethod
+    def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
+        """Return the experiment that a dictionary describes: ``{"run": trainable, "config": ..., ...}``.
+
+        Raises:
+            TypeError: If `spec` is no such dictionary.
+        """
+        if not isinstance(spec, Mapping) or "run" not in spec:
+            raise TypeError(
+                f"experiment {name!r} must be a dictionary with 'run', the trainable, and arguments of tune.run, got {spec!r:.200}"
+            )
+        return cls(name, **spec)
+
+
+def run_experiments(
+    experiments: Experiment | Mapping[str, Any] | Sequence[Experiment | Mapping[str, Any]],
+    concurrent: bool = True,  # noqa: ARG001  (Ray Tune's signature)
+    **arguments: Any,
+) -> list[Trial]:
+    """Run experiments one after another and return all their trials; new code uses a `Tuner` for each.
+
+    Args:
+        experiments: An `Experiment`, a dictionary of descriptions by names (``{"first": {"run": train, "config": ...}}``), or a list
+            of either.
+        concurrent: Accepted for compatibility: each experiment uses the whole machine by itself.
+        **arguments: What holds for all of them, as arguments of `run`. Each experiment gets a scheduler of its own, like the one given.
+
+    Raises:
+        TypeError: If there is no such argument, or something is no experiment.
+        TrialFailed: If a trial of one has failed for good; those behind it are not run.
+        Exception: As `run` does.
+
+    Example:
+        >>> import tuner as tune
+        >>> first = {"first": {"run": lambda config: {"loss": config["x"]}, "config": {"x": 2}}}
+        >>> path = getfixture("tmp_path")
+        >>> [trial.last_result["loss"] for trial in tune.run_experiments(first, storage_path=path, verbose=0)]
+        [2]
+
+    Departures:
+        Ray Tune lets the trials of all experiments compete for the machine, under one scheduler.
+    """
+    trials: list[Trial] = []
+    for experiment in list(_experiments(experiments)):
+        scheduler = copy.deepcopy(arguments.get("scheduler"))
+        trials += run(experiment, **{**arguments, "scheduler": scheduler}).trials
+    return trials
+
+
+def _experiments(given: Any) -> Iterable[Experiment]:
+    match given:
+        case Experiment():
+            yield given
+        case Mapping():
+            yield from (spec if isinstance(spec, Experiment) else Experiment.from_json(name, spec) for name, spec in given.items())
+        case list() | tuple():
+            for several in given:
+                yield from _experiments(several)
+        case _:
+            raise TypeError(f"experiments must be tune.Experiment, dictionaries of them by name, or a list of these, got {given!r:.200}")
+
+
+_ARGUMENTS: Final = tuple(name for name, parameter in inspect.signature(run).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY)
+
+
+def _refuse(others: Mapping[str, Any]) -> None:
+    for name, value in others.items():
+        if name not in _REMEDIES:
+            close = difflib.get_close_matches(name, _ARGUMENTS, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"tune.run() has no argument {name!r}{hint}")
+        if value:
+            raise ValueError(f"{name}={value!r} has no meaning here; {_REMEDIES[name]}")
+
+
+def _by_name(part: Any, create: Callable[[str], Any]) -> Any:
+    return create(part) if isinstance(part, str) and part != AUTO else part
+
+
+def _one_path(storage_path: Any, local_dir: Any) -> Any:
+    if storage_path is not None and local_dir is not None:
+        raise ValueError(f"storage_path and local_dir mean the same, got {storage_path!r} and {local_dir!r}; use storage_path alone")
+    return local_dir if storage_path is None else storage_path
+
+
+def _checkpoints(
+    config: CheckpointConfig | None, num_to_keep: int | None, score: str | None, *, frequency: int, at_end: bool
+) -> CheckpointConfig | None:
+    older = {"keep_checkpoints_num": num_to_keep, "checkpoint_score_attr": score, "checkpoint_freq": frequency, "checkpoint_at_end": at_end}
+    given = [name for name, value in older.items() if value]
+    if not given:
+        return config
+    if config is not None:
+        raise ValueError(f"checkpoint_config and {given[0]} must not both be given; use checkpoint_config alone")
+    is_min = score is not None and score.startswith("min-")
+    return CheckpointConfig(
+        num_to_keep=num_to_keep,
+        checkpoint_score_attribute=score.removeprefix("min-") if score else None,
+        checkpoint_score_order="min" if is_min else "max",
+        checkpoint_frequency=frequency,
+        checkpoint_at_end=at_end or None,
+    )
+
+
+def _resumption(resume: Any, config: ResumeConfig | None) -> ResumeConfig | None:
+    """Return how to continue the experiment; None to begin it."""
+    if config is not None:
+        return config
+    if resume is None or resume is False:
+        return None
+    key = "AUTO" if resume is True else str(resume)
+    if key not in _RESUME:
+        accepted = ", ".join(map(repr, _RESUME))
+        raise ValueError(f"resume must be True, False or one of {accepted}, got {resume!r}; Tuner.restore continues a directory")
+    return _RESUME[key]
+
+
+def _tuner(trainable: Any, config: Any, tune_config: TuneConfig, run_config: RunConfig, resume: ResumeConfig | None) -> Tuner:
+    if resume is not None:
+        if run_config.name is None:
+            raise ValueError("resume needs a fixed name, got none: a directory named by the date is never found again; give it a name")
+        directory = named_directory(run_config)
+        if is_experiment(directory):
+            return Tuner.restore(
+                directory, trainable, param_space=config, tune_config=tune_config, run_config=run_config, resume_config=resume
+            )
+    return Tuner(trainable, param_space=config, tune_config=tune_config, run_config=run_config)
+
+
+def _raise_if_failed(grid: ResultGrid) -> None:
+    failed = [trial for trial in grid.trials if trial.status is Status.ERROR]
+    if not failed:
+        return
+    told = [f"{trial.trial_id} ({trial.failures[-1]})" for trial in failed[:_MAX_TOLD]]
+    more = "" if len(failed) <= _MAX_TOLD else f" and {len(failed) - _MAX_TOLD} more"
+    raise TrialFailed(
+        f"{len(failed)} of {len(grid)} trials failed: {', '.join(told)}{more}; their tracebacks are in error.txt under "
+        f"{grid.experiment_path!r}, and raise_on_failed_trial=False returns the results of the others"
+    )
