@@ -26,6 +26,7 @@ from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.processes import ProcessExecutor
 from tuner.execution.shipping import check_secrets
+from tuner.execution.standard_streams import open_standard_streams
 from tuner.execution.trainable import can_be_saved, is_class_trainable
 from tuner.loggers import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.loggers.by_name import named_callbacks
@@ -133,6 +134,7 @@ class Run:
         """
         self._line = line or self._line
         plan, directory = self._plan, self._directory
+        open_standard_streams()  # before the journal or a socket can get one of their descriptors
         inspect_folder(directory)
         check_secrets(plan.space)
         plan.connect()

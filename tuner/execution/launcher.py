@@ -16,6 +16,7 @@ from . import late_imports
 from .control import Kill, Learn, Request, Start, send_request
 from .devices import loading_environment
 from .parcel import Parcel, command
+from .standard_streams import inherited_output
 
 _READ_BYTES: Final = 1 << 16
 _EXIT_S: Final = 2.0
@@ -45,11 +46,14 @@ class Launcher:
         self._requests: deque[Request] = deque()
         self._learnt: set[str] = set()
         knell, holder = os.pipe()
+        out, err = inherited_output()
         inherited = (theirs.fileno(), knell, parcel.descriptor)
         try:
             self._process = subprocess.Popen(  # noqa: S603  (our own interpreter)
                 command("tuner.execution.zygote", method, *inherited),
                 stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
                 env={**loading_environment(), **environ},
                 pass_fds=inherited,
                 start_new_session=True,

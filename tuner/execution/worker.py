@@ -33,6 +33,7 @@ from .calling import with_config
 from .devices import limit_threads
 from .failures import as_message, describe
 from .session import run_again, run_attempt
+from .standard_streams import open_standard_descriptors
 from .wire import Birth, WorkerEnd
 
 _OOM_SCORE: Final = b"300"
@@ -89,9 +90,10 @@ def warm_up(trainable: Any) -> None:
         getattr(sys.modules["tuner"], name)
     if "numpy" in sys.modules:
         importlib.import_module("numpy.random")
+    open_standard_descriptors()  # the user's modules may have closed them, and the sockets of workers would get their descriptors
     for name, (descriptor, _) in _STREAMS.items():
         stream = getattr(sys, name)
-        if stream is None:  # closed in the driver
+        if stream is None:  # the user's modules have removed it
             setattr(sys, name, stream := open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115  (open for life)
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
