@@ -63,17 +63,18 @@ def check_entry(name: str, value: Any, remedy: str) -> None:
         raise ValueError(f"{name} must be the name of an entry of each result, got {value!r}; {remedy}")
 
 
-def check_brackets(brackets: Any, levels: Sequence[Number]) -> None:
-    """Refuse a number of brackets that the levels do not suffice for.
+def checked_brackets(brackets: Any, levels: Sequence[Number]) -> int:
+    """Return how many brackets there are: as many as asked for, but no more than levels, since each begins one level later.
 
     Raises:
         TypeError: If it is no whole number.
-        ValueError: If it is out of range.
+        ValueError: If it is less than 1.
     """
     if not isinstance(brackets, int) or isinstance(brackets, bool):
         raise TypeError(f"brackets must be a whole number, got {brackets!r}")
-    if not 1 <= brackets <= len(levels):
-        raise ValueError(f"brackets must be between 1 and the number of levels {len(levels)}, got {brackets}; the levels are {levels}")
+    if brackets < 1:
+        raise ValueError(f"brackets must be at least 1, got {brackets}; 1 compares all trials from the lowest level on")
+    return min(brackets, len(levels))
 
 
 def check_count(name: str, value: Any, remedy: str) -> None:

@@ -51,6 +51,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
 
     **When something is missing.** A result without ``time_attr``, or before `max_t` without the metric, decides nothing; `debug_string`
     tells which was missing. A metric that is there but None, NaN or infinite, in whatever direction, counts as worst.
+    A trial is promoted with none, and survives stopping with one only where it is alone at its first level.
 
     **Repeated results**, after a crash or a restore, are not recorded again; a trial that was told to stop or to pause is told so again.
 
@@ -61,9 +62,10 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         max_t: The highest level. No trial is compared there; it has simply trained enough.
         grace_period: The lowest level, between 1 and `max_t`; no trial is stopped before it.
         reduction_factor: One trial in this many survives a level, and levels are this factor apart; more than 1.
-        brackets: How many brackets to spread the trials over, between 1 and the number of levels. Bracket `b` starts at the level with
-            number `b`, so that its trials get a longer grace period. Each trial is drawn into a bracket with the probabilities that
-            HyperBand's bracket sizes stand in, by the experiment's seed and the trial's name alone.
+        brackets: How many brackets to spread the trials over, at least 1; of more than there are levels, as many are made as there are
+            levels. Bracket `b` starts at the level with number `b`, so that its trials get a longer grace period. Each trial is drawn
+            into a bracket with the probabilities that HyperBand's bracket sizes stand in, by the experiment's seed and the trial's name
+            alone.
         stop_last_trials: Whether to stop trials at `max_t`; False lets those that got there train on.
         type: ``"auto"``, ``"promotion"`` or ``"stopping"``.
         num_threshold_candidates: How many of the first trials are known to be good, e.g. from earlier tasks (RUSH). At each level the best
@@ -98,8 +100,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         highest level of all brackets instead of one drawn bracket; the first trials may have a grace period of their own. From Ray Tune,
         which never promotes: no level is lost to rounding, and `max_t` is one; a trial is ranked with its own value, ties included, instead
         of against an interpolated percentile of earlier ones; late values do not fill lower levels; NaN does not survive; brackets follow
-        HyperBand's sizes and the seed; the value at a trial's end is not recorded once more; what was recorded survives a restore; a
-        missing metric or mode is refused before the first trial.
+        HyperBand's sizes and the seed, and there are no more of them than levels; the value at a trial's end is not recorded once more;
+        what was recorded survives a restore; a missing metric or mode is refused before the first trial.
     """
 
     prefix = "asha"
@@ -139,7 +141,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         self._scouts: dict[str, bool] = {}
         self._num_threshold_candidates = num_threshold_candidates
         self._cost_attr = cost_attr
-        self._plan = Plan(self.prefix, self.levels, self._reduction_factor, brackets, stop_last_trials, cost_attr is not None)
+        self._plan = Plan(self.prefix, self.levels, self._reduction_factor, self._num_brackets, stop_last_trials, cost_attr is not None)
         self._known_good = KnownGood(num_threshold_candidates)
         self._chosen: str | None = None if type == "auto" else type
         # Undecided, trials are only counted, and a promoter counts them.

@@ -5,7 +5,8 @@ Four choices, each of which changes results, are made here and nowhere else:
 * **Levels and sizes are built by multiplication**, never by a logarithm: ``int(log(1000) / log(10))`` is 2, and a bracket is gone.
 * **Places above a rung are rounded down**: of `n` trials the best ``floor(n / reduction_factor)`` go on, but one at least.
 * **Equal values rank in the order in which the trials joined**, so that no more go on than there are places.
-* **A value that is not a number is worse than every number.** It still has a rank, since somebody has to go on.
+* **A value that is not a number is worse than every number**, and does not go on. Only where no trial of the bracket has a number at its
+  lowest level, so early that results may not be defined yet, some go on without.
 """
 
 from __future__ import annotations
@@ -270,9 +271,11 @@ class Bracket:
         ranked = [(rank, member) for rank, member in enumerate(compared, start=1) if member.trial_id in names]
         # Where all that went on earlier have failed, somebody has to take their place.
         is_deserted = not any(member.rung > rung for member in compared)
+        is_undefined = rung == 0 and math.isnan(compared[0].values[rung])
         for place, (rank, member) in enumerate(ranked):
             numbers = {"rank": rank, "num_compared": len(compared), "num_kept": places, "cutoff": strict(cutoff)}
-            self._pass_verdict(member, numbers, goes_on=rank <= places or (is_deserted and place == 0))
+            is_eligible = is_undefined or not math.isnan(member.values[rung])
+            self._pass_verdict(member, numbers, goes_on=is_eligible and (rank <= places or (is_deserted and place == 0)))
         return [member for _, member in ranked]
 
     def _pass_verdict(self, member: Member, numbers: Mapping[str, Number | str], *, goes_on: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
-from .arguments import check_brackets, check_names, check_ranges, plain_number
+from .arguments import check_names, check_ranges, checked_brackets, plain_number
 from .decisions import Decision, Number, Reason, Stop
 from .direction import DirectedScheduler
 from .readings import Readings
@@ -110,6 +110,7 @@ class HalvingScheduler(DirectedScheduler):
     """
 
     prefix: ClassVar[str]
+    first_comparison: ClassVar[str | None] = "grace_period"
 
     def __init__(
         self,
@@ -128,12 +129,14 @@ class HalvingScheduler(DirectedScheduler):
         check_ranges(max_t, grace_period, reduction_factor)
         check_names(time_attr, metric, mode)
         self.levels = rung_levels(grace_period, max_t, reduction_factor)
-        check_brackets(brackets, self.levels)
+        self._num_brackets = checked_brackets(brackets, self.levels)
+        if self._num_brackets < brackets:
+            self.remarks = (self._remark_on_brackets(brackets),)
         self.metric = metric
         self.mode = mode
         self._time_attr = time_attr
         self._reduction_factor = reduction_factor
-        self._bracket_sizes = bracket_sizes(self.levels, brackets)
+        self._bracket_sizes = bracket_sizes(self.levels, self._num_brackets)
         self._verdicts: dict[str, Reason] = {}
         self._num_stopped = 0
         self._readings = Readings()
@@ -146,6 +149,13 @@ class HalvingScheduler(DirectedScheduler):
     @abstractmethod
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
         """Read a result."""
+
+    def _remark_on_brackets(self, brackets: int) -> str:
+        levels = ", ".join(f"{level:g}" for level in self.levels)
+        return (
+            f"{type(self).__name__}(brackets={brackets}) makes {self._num_brackets} brackets, as each begins one level later than the one "
+            f"before and the levels are {levels}; a smaller grace_period or reduction_factor makes more"
+        )
 
     def _direction(self) -> str:
         self.check_ready()

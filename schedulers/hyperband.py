@@ -38,7 +38,8 @@ class HyperBandScheduler(DirectedScheduler):
     that jumps over a level counts there with its later value, and does not stop for the next level if that is reached, too.
 
     **When something is missing.** A result without ``time_attr``, or before `max_t` without the metric, counts nowhere, and the trial
-    trains on until it reports one; `debug_string` tells which was missing. A metric that is there but None, NaN or infinite is worst.
+    trains on until it reports one; `debug_string` tells which was missing. A metric that is there but None, NaN or infinite is worst, and
+    does not go on, except from the lowest level of a bracket in which no trial has a number there.
 
     **Repeated results**, after a crash or a restore, do not count again; the trial is told once more what it was told before.
 

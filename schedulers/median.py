@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from .arguments import check_names, plain_number
 from .decisions import Decision, Number, Pause, Reason, Resume, Stop
@@ -116,6 +116,8 @@ class MedianStoppingRule(DirectedScheduler):
         by side, would hardly ever be judged; a trial is not compared with itself; with ``hard_stop=False`` a trial is paused once
         at most; NaN is worst; a missing metric does not raise; all of it survives a restore.
     """
+
+    first_comparison: ClassVar[str | None] = "grace_period"
 
     def __init__(  # noqa: PLR0917  (positions are given, too)
         self,

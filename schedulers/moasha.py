@@ -22,9 +22,9 @@ class MOASHAScheduler(HalvingScheduler):
     order of an epsilon net: first the trial that is best in the first metric, then again and again the one that is farthest from those
     before, so that what survives spreads over the trade-offs. Each trial is judged once at each level, and never waits.
 
-    A trial with a metric that is None, NaN or infinite stands behind all others, whatever its other metrics are. A result without one of
-    the metrics decides nothing before `max_t`; `debug_string` tells which was missing. Rare and repeated reports are dealt with as by
-    ``ASHAScheduler(type="stopping")``.
+    A trial with a metric that is None, NaN or infinite stands behind all others, whatever its other metrics are, and goes on only where
+    it is alone at its first level. A result without one of the metrics decides nothing before `max_t`; `debug_string` tells which was
+    missing. Rare and repeated reports are dealt with as by ``ASHAScheduler(type="stopping")``.
 
     Args:
         metrics: What to compare, at least two flattened names; or these with the mode of each, e.g.
@@ -81,7 +81,8 @@ class MOASHAScheduler(HalvingScheduler):
             brackets=brackets,
         )
         self._objectives = _paired(metrics, modes)
-        self._fronts = _ParetoStopping(Plan(self.prefix, self.levels, self._reduction_factor, brackets, stop_last_trials), self._objectives)
+        plan = Plan(self.prefix, self.levels, self._reduction_factor, self._num_brackets, stop_last_trials)
+        self._fronts = _ParetoStopping(plan, self._objectives)
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:

@@ -66,6 +66,7 @@ class FrontStanding:
         num_recorded: How many trials the rung held, this one included.
         num_kept: How many of them survive.
         position: Place in its front's epsilon net, from 1; at most one more than there was room for, and 1 where room decided alone.
+        is_first: Whether it is the first rung that the trial has come to.
     """
 
     level: Number
@@ -75,11 +76,12 @@ class FrontStanding:
     num_recorded: int
     num_kept: int
     position: int
+    is_first: bool = True
 
     @property
     def survives(self) -> bool:
         """Whether the trial is good enough to go on."""
-        return self.num_better + self.position <= self.num_kept
+        return self.num_better + self.position <= self.num_kept and (self.is_first or bool(self.values))
 
 
 class _Rung:
@@ -187,7 +189,7 @@ class ParetoRungs:
         >>> rungs.record("a", level=1, values=(1.0, 2.0)).survives
         True
         >>> rungs.record("b", level=1, values=(2.0, 3.0))
-        FrontStanding(level=1, values=(2.0, 3.0), front=2, num_better=1, num_recorded=2, num_kept=1, position=1)
+        FrontStanding(level=1, values=(2.0, 3.0), front=2, num_better=1, num_recorded=2, num_kept=1, position=1, is_first=True)
     """
 
     def __init__(self, levels: Sequence[Number], reduction_factor: Number) -> None:
@@ -219,18 +221,18 @@ class ParetoRungs:
         self._highest[trial_id] = index
         for skipped in self._rungs[before + 1 : index]:
             skipped.num_skipped += 1
-        return self._add(index, values)
+        return self._add(index, values, is_first=before < 0)
 
-    def _add(self, index: int, values: Point) -> FrontStanding:
+    def _add(self, index: int, values: Point, *, is_first: bool) -> FrontStanding:
         rung, level = self._rungs[index], self.levels[index]
         if not all(map(math.isfinite, values)):
             rung.num_invalid += 1
             num_kept = self._num_kept(rung)
-            return FrontStanding(level, (), len(rung.fronts) + 1, rung.num_recorded - 1, rung.num_recorded, num_kept, 1)
+            return FrontStanding(level, (), len(rung.fronts) + 1, rung.num_recorded - 1, rung.num_recorded, num_kept, 1, is_first)
         front = rung.add(values)
         num_better, num_kept = sum(map(len, rung.fronts[:front])), self._num_kept(rung)
         position = rung.position(front, num_kept - num_better)
-        return FrontStanding(level, values, front + 1, num_better, rung.num_recorded, num_kept, position)
+        return FrontStanding(level, values, front + 1, num_better, rung.num_recorded, num_kept, position, is_first)
 
     def _num_kept(self, rung: _Rung) -> int:
         return math.ceil(rung.num_recorded / self._reduction_factor)

@@ -86,6 +86,7 @@ class PopulationScheduler(DirectedScheduler):
 
     needs_population: ClassVar[bool] = True
     changes_trials: ClassVar[bool] = True
+    first_comparison: ClassVar[str | None] = "perturbation_interval"
     prefix: ClassVar[str]
     """What the names of its reasons begin with."""
 

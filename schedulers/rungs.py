@@ -10,7 +10,8 @@ Four choices, each of which changes results, are made here and nowhere else:
   always does, and a short rung is lenient: the second best of five survives a factor of 4, as it would in synchronous halving.
 * **Equal values share the better rank.** Ties at the cutoff survive all, so that a coarse metric is not judged by order of arrival.
 * **A value that is not a number is worse than every number, and ties with nothing**: it ranks last of all that is there, also behind
-  earlier ones of its kind. Alone on a rung it survives; from then on, with a factor of 2 or more, it never does.
+  earlier ones of its kind. A trial survives with it only alone on the first rung it comes to, as early results may not be defined yet;
+  on any later rung it has diverged.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class Standing:
         num_recorded: How many values the rung held, this one included.
         num_kept: How many of them survive, not counting ties at the cutoff.
         cutoff: The worst value that survives, NaN where that is not a number.
+        is_first: Whether it is the first rung that the trial has come to.
     """
 
     level: Number
@@ -84,11 +86,12 @@ class Standing:
     num_recorded: int
     num_kept: int
     cutoff: float
+    is_first: bool = True
 
     @property
     def survives(self) -> bool:
         """Whether the trial is good enough to go on."""
-        return self.rank <= self.num_kept
+        return self.rank <= self.num_kept and (self.is_first or not math.isnan(self.value))
 
 
 class _Rung:
@@ -173,7 +176,7 @@ class Rungs:
         >>> rungs.record("a", level=1, value=0.5).survives
         True
         >>> rungs.record("b", level=1, value=0.7)
-        Standing(level=1, value=0.7, rank=2, num_recorded=2, num_kept=1, cutoff=0.5)
+        Standing(level=1, value=0.7, rank=2, num_recorded=2, num_kept=1, cutoff=0.5, is_first=True)
     """
 
     def __init__(self, levels: Sequence[Number], reduction_factor: Number, mode: str) -> None:
@@ -212,7 +215,7 @@ class Rungs:
         for skipped in self._rungs[max(before + 1, bisect_left(self.levels, lowest)) : index]:
             skipped.num_skipped += 1
         self._rungs[index].add(value)
-        return self._standing(index, value)
+        return self._standing(index, value, is_first=before < 0)
 
     def _index(self, level: Number) -> int:
         index = bisect_left(self.levels, level)
@@ -220,7 +223,7 @@ class Rungs:
             raise ValueError(f"level must be one of {self.levels}, got {level!r}; reached(time) returns the one to record at")
         return index
 
-    def _standing(self, index: int, value: float) -> Standing:
+    def _standing(self, index: int, value: float, *, is_first: bool) -> Standing:
         rung = self._rungs[index]
         num_kept = self._num_kept(rung)
         return Standing(
@@ -230,6 +233,7 @@ class Rungs:
             num_recorded=rung.num_recorded,
             num_kept=num_kept,
             cutoff=rung.at_rank(num_kept, self._mode),
+            is_first=is_first,
         )
 
     def _num_kept(self, rung: _Rung) -> int:

@@ -96,6 +96,8 @@ class Scheduler(Declared, ABC):
         experiment: What can be seen of the experiment; the engine sets it before the first trial is added.
         changes_trials: Whether trials may go on with another configuration, or other resources, than they began with: what becomes of them
             then cannot be told from recordings.
+        first_comparison: Name of the argument that tells at which ``time_attr`` trials are compared for the first time; where no trial gets
+            there, the user is told at the end. None for a scheduler without such an argument.
         remarks: Sentences for the user. The engine shows each once, and empties the list; append to a list of your own making.
     """
 
@@ -103,6 +105,7 @@ class Scheduler(Declared, ABC):
     mode: str | None = None
     experiment: ExperimentView = NoExperiment()
     changes_trials: ClassVar[bool] = False
+    first_comparison: ClassVar[str | None] = None
     remarks: Sequence[str] = ()
 
     @property

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tuner.analysis.persistence import Persistence
 from tuner.analysis.rows import JournalRows, histories_of
+from tuner.analysis.undecided import why_undecided
 from tuner.core.counsel import TIME_BUDGET
 from tuner.core.events import StopRequested
 from tuner.core.experiment import Experiment
@@ -269,6 +270,8 @@ class Run:
         if rule == TIME_BUDGET:
             budget_s = experiment.settings.time_budget_s
             console.print_notice(f"the time budget of {budget_s:g} s is used up; restore with a larger time_budget_s to go on")
+        if rule in ("", TIME_BUDGET) and (why := why_undecided(self._plan.scheduler, experiment.trials)):
+            console.print_notice(why)
         if cause := cause_of_interruption(rule):
             console.print_notice(f"interrupted by {cause}; {how}")
         return rule

@@ -175,6 +175,20 @@ def test_trials_that_all_diverge_do_not_keep_each_other_alive():
     assert stopped == [f"t{number}" for number in range(1, 9)]
 
 
+def test_who_has_no_number_at_its_second_level_is_stopped_though_alone_there():
+    scheduler = asha()
+    assert talk(scheduler, ("a", 1, NAN), ("a", 2, NAN)) == []
+    assert talk(scheduler, ("a", 3, NAN)) == [("a", 3, "asha.rung")]
+    # One whose first results were not defined yet goes on, and so does one that reports rarely.
+    assert talk(scheduler, ("b", 1, 0.5), ("b", 3, 0.5)) == []
+    assert talk(asha(), ("a", 1, NAN), ("a", 3, 0.5)) == []
+    assert talk(asha(), ("a", 3, NAN)) == []
+
+
+def test_who_diverges_is_stopped_though_first_at_its_level():
+    assert talk(asha(), ("a", 1, 0.5), ("a", 3, NAN)) == [("a", 3, "asha.rung")]
+
+
 def test_a_reason_with_nan_equals_itself_and_is_strict_json():
     scheduler, twin = asha(), asha()
     reports = [("a", 1, INF), ("b", 1, NAN)]
@@ -277,8 +291,7 @@ def test_used_without_an_experiment_it_still_refuses_to_guess_the_metric():
         ({"reduction_factor": 1}, ValueError, "reduction_factor must be more than 1 and finite, got 1"),
         ({"reduction_factor": INF}, ValueError, "reduction_factor must be more than 1 and finite, got inf"),
         ({"reduction_factor": None}, TypeError, "reduction_factor must be a number, got None"),
-        ({"brackets": 0}, ValueError, "brackets must be between 1 and the number of levels 3, got 0; the levels are (1, 3, 9)"),
-        ({"brackets": 4}, ValueError, "brackets must be between 1 and the number of levels 3, got 4"),
+        ({"brackets": 0}, ValueError, "brackets must be at least 1, got 0; 1 compares all trials from the lowest level on"),
         ({"brackets": 1.0}, TypeError, "brackets must be a whole number, got 1.0"),
         ({"mode": "minimum"}, ValueError, "mode must be 'min', 'max' or None, got 'minimum'"),
         ({"metric": ""}, ValueError, "metric must be a name or None, got ''"),
@@ -311,6 +324,17 @@ def drawn(scheduler, trial_ids):
     return [tell(scheduler, trial_id, {"training_iteration": 10**6})[0].reason.numbers["bracket"] for trial_id in trial_ids]
 
 
+@pytest.mark.parametrize("kind", ["stopping", "promotion"])
+def test_more_brackets_than_levels_are_as_many_as_levels(kind):
+    many, few = asha(brackets=7, type=kind), asha(brackets=3, type=kind)
+    assert [remark.split(",")[0] for remark in many.remarks] == ["AsyncHyperBandScheduler(brackets=7) makes 3 brackets"]
+    assert "the levels are 1, 3, 9" in many.remarks[0]
+    assert not few.remarks
+    reports = [(f"t{number}", level, number / 9) for number in range(9) for level in (1, 3)]
+    assert talk(many, *reports) == talk(few, *reports)
+    assert many.state_dict() == few.state_dict()
+
+
 def test_brackets_are_drawn_in_proportion_to_hyperbands_sizes():
     scheduler = asha(max_t=81, brackets=5)
     scheduler.set_search_properties(None, None, seed=5)
@@ -339,7 +363,7 @@ def test_each_bracket_starts_one_level_later_and_compares_only_its_own():
     for name, bracket in zip(names, drawn(scheduler, names), strict=True):
         if bracket not in firsts:
             firsts[bracket] = name
-            assert lowest[name] == 27  # alone on each rung of its bracket
+            assert lowest[name] == scheduler.levels[bracket + 1]  # alone on the first rung of its bracket
         else:
             assert lowest[name] == scheduler.levels[bracket]
     assert sorted(firsts) == [0, 1, 2]

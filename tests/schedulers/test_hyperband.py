@@ -175,6 +175,23 @@ def test_decisions_tell_the_numbers_they_were_based_on():
     ]
 
 
+def test_what_is_not_a_number_takes_no_place_that_numbers_leave_free():
+    scheduler = hyperband()
+    add(scheduler, "abcdefghi")
+    values = dict.fromkeys("abcdefghi", NAN) | {"e": 0.5}
+    decided = talk(scheduler, *[(name, 1, value) for name, value in values.items()])
+    assert [what for what in decided if what.startswith("resume")] == ["resume e"]
+
+
+def test_where_nobody_has_a_number_some_go_on_to_the_second_level_and_none_beyond():
+    scheduler = hyperband()
+    add(scheduler, "abcdefghi")
+    decided = talk(scheduler, *[(name, 1, NAN) for name in "abcdefghi"])
+    assert [what for what in decided if what.startswith("resume")] == ["resume a", "resume b", "resume c"]
+    decided = talk(scheduler, *[(name, 3, NAN) for name in "abc"])
+    assert sorted(what for what in decided if not what.startswith("pause")) == ["stop a", "stop b", "stop c"]
+
+
 def test_large_values_are_good_in_mode_max():
     scheduler = hyperband(max_t=3, mode="max")
     add(scheduler, "abc")

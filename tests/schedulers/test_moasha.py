@@ -72,6 +72,12 @@ def test_a_metric_that_is_no_number_is_worse_than_all_numbers(bad):
     assert fallen(alone, ("b", 1, bad, 1.0), ("c", 1, bad, 1.0), ("a", 1, 0.1, 9.0)) == ["c"]
 
 
+def test_a_metric_that_is_no_number_is_tolerated_at_the_first_level_only():
+    assert fallen(moasha(), ("a", 1, NAN, 5.0), ("a", 2, NAN, 5.0), ("b", 1, 0.5, 9.0)) == ["a"]
+    assert fallen(moasha(), ("a", 1, NAN, 5.0), ("a", 2, 0.1, 5.0)) == []
+    assert fallen(moasha(), ("a", 1, 0.8, 5.0), ("a", 2, 0.8, math.inf)) == ["a"]
+
+
 def test_a_missing_metric_decides_nothing():
     scheduler = moasha()
     assert list(scheduler.on_trial_result(Actor("a"), {"training_iteration": 1, "accuracy": 0.5})) == []

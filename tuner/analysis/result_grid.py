@@ -29,6 +29,7 @@ from .result import Result, result_of
 from .rows import Row, Rows
 from .story import story_of
 from .table import format_trials
+from .undecided import why_not_decided_about
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,6 +183,8 @@ class ResultGrid(Sequence[Result]):
             raise ValueError(f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got {trial_id!r}")
         for line in story_of(trial, journal_records(self._path), self._metric):
             print(line, file=file or sys.stdout)
+        if why := why_not_decided_about(trial, Path(self._path)):
+            print(why, file=file or sys.stdout)
 
     def get_best_result(
         self,

@@ -13,6 +13,7 @@ import click
 
 from tuner.analysis.stored import read_stored
 from tuner.analysis.story import story_of
+from tuner.analysis.undecided import why_not_decided_about
 from tuner.loggers.formatting import printable
 from tuner.storage import layout
 from tuner.storage.driving import driver_of
@@ -45,6 +46,8 @@ def explain(experiment: Path, trial: str) -> int:
     meant = by_id[find_trial(trial, by_id, experiment)]
     for line in story_of(meant, read(experiment), stored.experiment.settings.metric):
         click.echo(printable(line))
+    if why := why_not_decided_about(meant, experiment):
+        click.echo(printable(why))
     return OK
 
 
