@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Final, Literal, final
 
 from .domains import Categorical, Domain
 from .global_chance import own_chance
-from .history import Observation, Values
+from .history import Values
 from .live_search import LiveSearch
 from .numeric import Float, Integer
+from .searcher import FailedTrials
 
 _OBJECTIVE: Final = "objective"
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -24,7 +25,8 @@ _WARNING: Final = 30
 class AxSearch(LiveSearch):
     """Searches with Ax: quasi-random configurations first, then Bayesian optimization by BoTorch.
 
-    A trial that a scheduler or stopper ended counts with its last value. Each suggestion of the model takes seconds. A restore has Ax
+    A trial that a scheduler or stopper ended counts with its last value, one that failed with the worst value seen when Ax is asked next,
+    and with the outcomes beside that. Each suggestion of the model takes seconds. A restore has Ax
     live through all suggestions and results again, which takes as long as they took.
 
     Args:
@@ -40,6 +42,8 @@ class AxSearch(LiveSearch):
         initialization_budget: How many quasi-random configurations come first; None leaves it to Ax, which goes by the space.
         seed: Seed of the search; None to take the experiment's.
         evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
+        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or infinite, like the worst one seen so
+            far; ``"ignore"`` learns nothing from them.
 
     Raises:
         ImportError: If Ax is not installed.
@@ -79,8 +83,9 @@ class AxSearch(LiveSearch):
         initialization_budget: int | None = None,
         seed: int | None = None,
         evaluated_rewards: Sequence[float] | None = None,
+        failed_trials: FailedTrials = "worst",
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials)
         if method not in ("fast", "quality", "random_search"):
             raise ValueError(f"method must be 'fast', 'quality' or 'random_search', got {method!r}; 'fast' is the default")
         if initialization_budget is not None and initialization_budget < 1:
@@ -147,13 +152,13 @@ class AxSearch(LiveSearch):
     def _attach(self, values: Values) -> int:
         return int(self._opened.attach_trial(self._ax_values(values)))
 
-    def _finish(self, place: int, known_as: Any, observation: Observation) -> None:
-        outcomes = self._outcomes.pop(place, {})
+    def _finish(self, place: int | None, known_as: Any) -> None:
+        outcomes = {} if place is None else self._outcomes.get(place, {})
         num_wanted = len({name for constraint in self._outcome_constraints for name in _NAME.findall(constraint)})
-        if observation.value is None or len(outcomes) < num_wanted:
+        if place is None or len(outcomes) < num_wanted:
             self._opened.mark_trial_failed(known_as)
         else:
-            self._opened.complete_trial(known_as, raw_data={_OBJECTIVE: observation.value, **outcomes})
+            self._opened.complete_trial(known_as, raw_data={_OBJECTIVE: self._history[place].value, **outcomes})
 
     @property
     def _varied(self) -> dict[str, Domain]:

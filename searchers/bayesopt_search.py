@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, final
 from .domains import Domain
 from .history import HistorySearch, Observation, Values
 from .numeric import Float, Integer
+from .searcher import FailedTrials
 from .seeding import generator
 
 DEFAULT_UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
@@ -21,8 +22,8 @@ class BayesOptSearch(HistorySearch):
     """Searches with a Gaussian process, by the library bayesian-optimization, where all parameters are numbers.
 
     Each parameter is searched on its own scale, logarithmic ones on that, and whole numbers are rounded. A running trial is taken to
-    come out at the mean of the others, a failed one as the worst, so that neither is proposed again at once. A trial that a scheduler
-    or stopper ended counts with its last value.
+    come out at the mean of the others, a failed one at the worst value seen so far, so that neither is proposed again at once. A trial
+    that a scheduler or stopper ended counts with its last value.
 
     Args:
         space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
@@ -40,6 +41,8 @@ class BayesOptSearch(HistorySearch):
         analysis: A `ResultGrid` or `ExperimentAnalysis` of an earlier experiment, whose trials the search begins with.
         repeat_float_precision: Two configurations count as one where all parameters agree to so many digits, as parts of their ranges.
         evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
+        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or infinite, like the worst one seen so
+            far; ``"ignore"`` learns nothing from them.
 
     Raises:
         ImportError: If bayesian-optimization is not installed.
@@ -82,8 +85,9 @@ class BayesOptSearch(HistorySearch):
         repeat_float_precision: int = 5,
         *,
         evaluated_rewards: Sequence[float] | None = None,
+        failed_trials: FailedTrials = "worst",
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, random_state)
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, random_state, failed_trials)
         for name, value in (("random_search_steps", random_search_steps), ("patience", patience)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}; the search cannot begin or go on without")
@@ -126,7 +130,7 @@ class BayesOptSearch(HistorySearch):
         )
         targets = [self._sign * value for value in finished]
         worst, mean = min(targets), fmean(targets)
-        for observation in self._history:
+        for observation in (each for each in self._history if not self._tells_nothing(each)):
             optimizer.register(self._units(observation.values), self._target(observation, worst, mean))
         return {name: parameters[name].from_unit(float(unit)) for name, unit in optimizer.suggest().items()}
 

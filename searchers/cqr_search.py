@@ -10,6 +10,7 @@ from .candidates import around_best, spread_out
 from .encoding import Encoding
 from .model_search import ModelSearch
 from .quantile_trees import QuantileTrees, boost
+from .searcher import FailedTrials
 from .seeding import generator
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class CQRSearch(ModelSearch):
         random_fraction: How many of the later suggestions are random, between 0 and 1.
         time_attr: Which entry of a result tells how long the trial has trained.
         seed: Seed of all chance; None to take the experiment's.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
+        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values that are NaN or infinite, as worse than
+            all others; ``"ignore"`` learns nothing from them.
 
     Raises:
         TypeError: If `seed` is no integer.
@@ -85,8 +89,12 @@ class CQRSearch(ModelSearch):
         random_fraction: float = 0.0,
         time_attr: str = "training_iteration",
         seed: int | None = None,
+        *,
+        space: Mapping[str, Any] | None = None,
+        failed_trials: FailedTrials = "worst",
     ) -> None:
         super().__init__(
+            space=space,
             metric=metric,
             mode=mode,
             points_to_evaluate=points_to_evaluate,
@@ -95,6 +103,7 @@ class CQRSearch(ModelSearch):
             random_fraction=random_fraction,
             time_attr=time_attr,
             seed=seed,
+            failed_trials=failed_trials,
         )
         self._fitted: _Fitted | None = None
 

@@ -159,6 +159,16 @@ class DuplicateGuard(SearcherWrapper):
             self.searcher.on_trial_complete(follower, result, error, stopped)
         known.followers.clear()
 
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Pass it on, also for duplicates of the trial; the configuration counts as never proposed."""
+        name, key = self._open.pop(trial_id, (trial_id, ""))
+        self.searcher.on_trial_discard(name)
+        known = self._known.get(key)
+        if known is not None and known.trial_id == trial_id:
+            del self._known[key]
+            for follower in known.followers:
+                self.searcher.on_trial_discard(follower)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what has been proposed, what is known of it, and the searcher's state."""
         return {
@@ -201,7 +211,7 @@ class DuplicateGuard(SearcherWrapper):
     def _turn_down(self, trial_id: str, name: str, known: _Known) -> None:
         self._turned_down[trial_id] = self._turned_down.get(trial_id, 0) + 1
         if self.duplicates == "skip":
-            self.searcher.on_trial_complete(name, error=True)
+            self.searcher.on_trial_discard(name)
             return
         for result in known.results:
             self.searcher.on_trial_result(name, result)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from .domains import Categorical, Domain
 from .global_chance import own_chance
-from .searcher import Searcher, check_objective, check_rewards
+from .searcher import FailedTrials, Searcher, check_failed_trials, check_objective, check_rewards
 from .seeding import chosen_seed, generator, seed_of
 from .space import Path, SearchSpace, flat_name, is_word, leaves, merge
 
@@ -31,11 +31,18 @@ class Observation:
         values: Its parameters.
         value: The metric, in its own direction; None while the trial runs and where it failed.
         is_over: Whether the trial is over.
+        is_discarded: Whether it was never run, so that nothing is known of it.
     """
 
     values: Values
     value: float | None = None
     is_over: bool = False
+    is_discarded: bool = False
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the trial was run and came to nothing."""
+        return self.is_over and self.value is None and not self.is_discarded
 
 
 class HistorySearch(Searcher, ABC):
@@ -43,7 +50,7 @@ class HistorySearch(Searcher, ABC):
 
     A subclass asks its library in `_propose`, with chance from the seed that it is given there. Points to evaluate come first, those
     with a reward are not run. A trial that a scheduler or stopper ended counts with its last value; one that failed, or whose last value
-    is missing, NaN or infinite, as failed.
+    is missing, NaN or infinite, as failed. One that was stopped before it reported a value tells nothing.
 
     Args:
         space: What to search, where ``param_space`` does not say it.
@@ -52,6 +59,7 @@ class HistorySearch(Searcher, ABC):
         points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
         evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
         seed: Seed of the search; None to take the experiment's.
+        failed_trials: ``"worst"`` counts failed trials like the worst one seen so far; ``"ignore"`` learns nothing from them.
 
     Attributes:
         extra: The extra that installs the library.
@@ -75,8 +83,10 @@ class HistorySearch(Searcher, ABC):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None,
         evaluated_rewards: Sequence[float] | None,
         seed: int | None,
+        failed_trials: FailedTrials = "worst",
     ) -> None:
         self._module()
+        self._failed_trials = check_failed_trials(failed_trials)
         self._points, self._rewards = list(points_to_evaluate or ()), list(evaluated_rewards or ())
         check_rewards(self._points, self._rewards)
         self.metric = metric
@@ -146,8 +156,16 @@ class HistorySearch(Searcher, ABC):
         if trial_id not in self._open:
             return
         observation = self._history[self._open.pop(trial_id)]
+        value = (result or {}).get(self.metric or "")
         observation.is_over = True
-        observation.value = None if error else _finite((result or {}).get(self.metric or ""))
+        observation.is_discarded = stopped and not error and value is None
+        observation.value = None if error else _finite(value)
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Take note that the configuration is not run."""
+        if trial_id in self._open:
+            observation = self._history[self._open.pop(trial_id)]
+            observation.is_over = observation.is_discarded = True
 
     def add_evaluated_point(
         self,
@@ -221,6 +239,15 @@ class HistorySearch(Searcher, ABC):
     def _sign(self) -> int:
         """1 where a larger value is better, -1 where a smaller one is."""
         return 1 if self.mode == "max" else -1
+
+    def _tells_nothing(self, observation: Observation) -> bool:
+        """Whether the library is to hear nothing of what a configuration that is over came to."""
+        return observation.is_discarded or (observation.is_failed and self._failed_trials == "ignore")
+
+    def _worst_place(self) -> int | None:
+        """Return where in the history the worst value seen so far stands, None where there is no value yet."""
+        known = [place for place, observation in enumerate(self._history) if observation.value is not None]
+        return min(known, key=lambda place: self._sign * (self._history[place].value or 0.0), default=None)
 
     def _check_space(self, space: SearchSpace) -> None:
         kind = type(self).__name__

@@ -10,13 +10,15 @@ from typing import Any, ClassVar, final
 from .domains import Categorical, Domain
 from .history import HistorySearch, Observation, Values
 from .numeric import Float, Integer, Normal
+from .searcher import FailedTrials
 
 
 @final
 class HyperOptSearch(HistorySearch):
     """Searches with Hyperopt's tree-structured Parzen estimator: good and bad configurations get a density each, whose ratio decides.
 
-    A trial that a scheduler or stopper ended counts with its last value; one that runs or failed counts as bad.
+    A trial that a scheduler or stopper ended counts with its last value; one that runs or failed counts as worse
+    than any other, since the estimator only asks for the order.
 
     Args:
         space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
@@ -27,6 +29,8 @@ class HyperOptSearch(HistorySearch):
         random_state_seed: Seed of the search; None to take the experiment's.
         gamma: Which share of the configurations counts as good, between 0 and 1: the best ``gamma * sqrt(n)`` of `n`.
         evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
+        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or infinite, as worse than all others;
+            ``"ignore"`` learns nothing from them.
 
     Raises:
         ImportError: If Hyperopt is not installed.
@@ -65,8 +69,9 @@ class HyperOptSearch(HistorySearch):
         gamma: float = 0.25,
         *,
         evaluated_rewards: Sequence[float] | None = None,
+        failed_trials: FailedTrials = "worst",
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, random_state_seed)
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, random_state_seed, failed_trials)
         if n_initial_points < 1:
             raise ValueError(f"n_initial_points must be at least 1, got {n_initial_points}; the estimator has to begin with something")
         if not 0 < gamma < 1:
@@ -86,7 +91,8 @@ class HyperOptSearch(HistorySearch):
 
     def _propose(self, seed: int) -> Values | None:
         base, tpe = self._module(".base"), self._module(".tpe")
-        documents = [self._document(number, observation) for number, observation in enumerate(self._history)]
+        told = [observation for observation in self._history if not self._tells_nothing(observation)]
+        documents = [self._document(number, observation) for number, observation in enumerate(told)]
         trials = base.trials_from_docs(documents, validate=False)
         settings = {"n_startup_jobs": self._num_initial_points, "gamma": self._gamma, "verbose": False}
         (document,) = tpe.suggest([len(documents)], self._domain, trials, seed, **settings)

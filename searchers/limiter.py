@@ -44,7 +44,8 @@ class ConcurrencyLimiter(SearcherWrapper):
         self.max_concurrent = max_concurrent
         self.batch = batch
         searcher.set_max_concurrency(max_concurrent)
-        # Open suggestions in the order they were made; in a batch each keeps how it ended until the others have, too.
+        # Open suggestions in the order they were made; in a batch each keeps how it ended until the others have, too:
+        # an empty dictionary if it was discarded.
         self._open: dict[str, dict[str, Any] | None] = {}
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
@@ -75,9 +76,17 @@ class ConcurrencyLimiter(SearcherWrapper):
         self._open[trial_id] = {"result": None if result is None else dict(result), "error": error, "stopped": stopped}
         if not self.batch:
             self._tell(trial_id)
-        elif None not in self._open.values():
-            for finished in list(self._open):
-                self._tell(finished)
+        else:
+            self._tell_batch()
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Pass it on: at once, or with the rest of the batch."""
+        if trial_id not in self._open or not self.batch:
+            self._open.pop(trial_id, None)
+            self.searcher.on_trial_discard(trial_id)
+            return
+        self._open[trial_id] = {}
+        self._tell_batch()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the open suggestions and the searcher's state."""
@@ -88,9 +97,16 @@ class ConcurrencyLimiter(SearcherWrapper):
         self._open = {trial_id: ending for trial_id, ending in state["open"]}  # noqa: C416  (pairs come back as lists)
         self.searcher.load_state_dict(state["searcher"])
 
+    def _tell_batch(self) -> None:
+        if None not in self._open.values():
+            for finished in list(self._open):
+                self._tell(finished)
+
     def _tell(self, trial_id: str) -> None:
-        ending = self._open.pop(trial_id)
-        self.searcher.on_trial_complete(trial_id, **(ending or {}))
+        if ending := self._open.pop(trial_id):
+            self.searcher.on_trial_complete(trial_id, **ending)
+        else:
+            self.searcher.on_trial_discard(trial_id)
 
 
 def _check_limit(max_concurrent: int) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .domains import Domain
-from .history import HistorySearch, Observation, Values
+from .history import HistorySearch, Values
+from .searcher import FailedTrials
 
 
 class LiveSearch(HistorySearch, ABC):
@@ -25,6 +26,7 @@ class LiveSearch(HistorySearch, ABC):
         points_to_evaluate: See there.
         evaluated_rewards: See there.
         seed: See there.
+        failed_trials: See there.
     """
 
     def __init__(  # noqa: PLR0917  (the order of its base)
@@ -35,8 +37,9 @@ class LiveSearch(HistorySearch, ABC):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None,
         evaluated_rewards: Sequence[float] | None,
         seed: int | None,
+        failed_trials: FailedTrials = "worst",
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials)
         self._unfinished: dict[int, Any] = {}
         """What the library knows configurations by whose values it has not heard, by their place in the history."""
         self._num_known = 0
@@ -59,13 +62,12 @@ class LiveSearch(HistorySearch, ABC):
         """Tell the library of a configuration that it has not proposed, and return what it knows that one by."""
 
     @abstractmethod
-    def _finish(self, place: int, known_as: Any, observation: Observation) -> None:
+    def _finish(self, place: int | None, known_as: Any) -> None:
         """Tell the library what a configuration has come to.
 
         Args:
-            place: Where it stands in the history.
+            place: Where in the history its value stands: its own place, that of the worst value if it failed, or None for nothing.
             known_as: What the library knows it by.
-            observation: What has become of it; it is over.
         """
 
     def _tell(self) -> None:
@@ -73,8 +75,15 @@ class LiveSearch(HistorySearch, ABC):
         for place in range(self._num_known, len(self._history)):
             self._unfinished[place] = self._attach(self._history[place].values)
         self._num_known = len(self._history)
+        worst = self._worst_place()
         for place in [place for place in self._unfinished if self._history[place].is_over]:
-            self._finish(place, self._unfinished.pop(place), self._history[place])
+            observation = self._history[place]
+            if self._tells_nothing(observation):
+                self._finish(None, self._unfinished.pop(place))
+            elif not observation.is_failed:
+                self._finish(place, self._unfinished.pop(place))
+            elif worst is not None:  # else it waits until there is a value that it can count like
+                self._finish(worst, self._unfinished.pop(place))
 
     def _take_note(self, known_as: Any) -> None:
         """Take note of what the library knows its proposal by, which will stand in the history next."""

@@ -11,7 +11,7 @@ from .candidates import latin
 from .encoding import Encoding, key
 from .observations import Observations, Table, number_in
 from .priors import PriorBand
-from .searcher import Searcher, check_objective, check_rewards
+from .searcher import FailedTrials, Searcher, check_failed_trials, check_objective, check_rewards
 from .seeding import chosen_seed, generator, seed_of
 from .space import Path
 
@@ -46,6 +46,9 @@ class ModelSearch(Searcher):
         random_fraction: How many of the later suggestions are random, between 0 and 1.
         time_attr: Which entry of a result tells how long the trial has trained.
         seed: Seed of all chance; None to take the experiment's.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
+        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values that are NaN or infinite, as worse than
+            all others; ``"ignore"`` learns nothing from them.
 
     Raises:
         TypeError: If `seed` is no integer.
@@ -55,6 +58,7 @@ class ModelSearch(Searcher):
     def __init__(
         self,
         *,
+        space: Mapping[str, Any] | None,
         metric: str | None,
         mode: str | None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None,
@@ -63,8 +67,11 @@ class ModelSearch(Searcher):
         random_fraction: float,
         time_attr: str,
         seed: int | None,
+        failed_trials: FailedTrials,
     ) -> None:
         _check_arguments(n_initial_points, random_fraction, time_attr)
+        self._failed_trials = check_failed_trials(failed_trials)
+        self._given_space = space
         self.metric = metric
         self.mode = mode
         self._given_points = list(points_to_evaluate or ())
@@ -150,14 +157,21 @@ class ModelSearch(Searcher):
         """Learn a value; a result without the metric tells nothing."""
         value = number_in(result, self.metric or "")
         time = number_in(result, self._time_attr)
-        if value is not None:
+        if value is not None and (math.isfinite(value) or self._failed_trials == "worst"):
             self.observations.record(trial_id, time if time is not None and math.isfinite(time) else 0.0, self._sign * value)
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
-        """Learn how a trial ended: one that failed counts as worst."""
+        """Learn how a trial ended: one that failed, or came to its end without a value, counts as worst, see `failed_trials`."""
         if result and not error:
             self.on_trial_result(trial_id, result)
-        self.observations.end(trial_id, is_failed=error)
+        if self._failed_trials == "worst":
+            self.observations.end(trial_id, is_failed=error or not (stopped or self.observations.is_known(trial_id)))
+        else:
+            self.observations.end(trial_id, is_failed=False, is_forgotten=error)
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Take note that the configuration is not run."""
+        self.observations.end(trial_id, is_failed=False, is_forgotten=True)
 
     def add_evaluated_point(
         self,

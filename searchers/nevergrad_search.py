@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Final, final
 
 from .domains import Categorical, Domain
 from .global_chance import own_chance
-from .history import Observation, Values
+from .history import Values
 from .live_search import LiveSearch
 from .numeric import Float, Integer
+from .searcher import FailedTrials
 
 DEFAULT_OPTIMIZER: Final = "NGOpt"
 DEFAULT_NUM_WORKERS: Final = 4
@@ -23,8 +24,9 @@ class NevergradSearch(LiveSearch):
     """Searches with one of Nevergrad's gradient-free optimizers: evolution strategies, particle swarms, low-discrepancy points and so on.
 
     Numbers are searched on their own scale, logarithmic ones on that, and rounded where the space says so; choices are given to Nevergrad
-    as such, ordered ones as ordered. A trial that a scheduler or stopper ended counts with its last value, one that failed as the worst so
-    far. A restore has Nevergrad live through all suggestions and results again, which takes as long as they took, some 20 ms each.
+    as such, ordered ones as ordered. A trial that a scheduler or stopper ended counts with its last value, one that failed with the worst
+    value seen when Nevergrad is asked next. A restore has Nevergrad live through all suggestions and results again, which takes as long
+    as they took, some 20 ms each.
 
     Args:
         optimizer: Name of an optimizer in Nevergrad's registry, e.g. ``"CMA"``, ``"TwoPointsDE"`` or ``"OnePlusOne"``; or one of its
@@ -37,6 +39,8 @@ class NevergradSearch(LiveSearch):
         points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
         seed: Seed of the search; None to take the experiment's.
         evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
+        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or infinite, like the worst one seen so
+            far; ``"ignore"`` learns nothing from them.
 
     Raises:
         ImportError: If Nevergrad is not installed.
@@ -78,14 +82,14 @@ class NevergradSearch(LiveSearch):
         *,
         seed: int | None = None,
         evaluated_rewards: Sequence[float] | None = None,
+        failed_trials: FailedTrials = "worst",
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials)
         self._optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer
         self._kind = self._found(self._optimizer)
         self._optimizer_kwargs = dict(optimizer_kwargs or {})
         self._num_workers = DEFAULT_NUM_WORKERS
         self._made: Any = None
-        self._worst = 0.0
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Take over metric, mode, space and seed, and make the optimizer.
@@ -155,13 +159,10 @@ class NevergradSearch(LiveSearch):
         self._made.suggest(self._described_values(values))
         return self._made.ask()
 
-    def _finish(self, place: int, known_as: Any, observation: Observation) -> None:
-        if observation.value is not None:
-            loss = -self._sign * observation.value
-            self._worst = loss if self._made.num_tell == 0 else max(self._worst, loss)
-            self._made.tell(known_as, loss)
-        elif self._made.num_tell:  # there is no worst yet otherwise, and nothing to be compared with
-            self._made.tell(known_as, self._worst)
+    def _finish(self, place: int | None, known_as: Any) -> None:
+        value = None if place is None else self._history[place].value
+        if value is not None:
+            self._made.tell(known_as, -self._sign * value)
 
     @staticmethod
     def _value(domain: Domain, told: Any) -> Any:

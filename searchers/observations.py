@@ -107,10 +107,22 @@ class Observations:
         if name in self.trials:
             self.trials[name].curve[slot_of(time)] = value if math.isfinite(value) else math.inf
 
-    def end(self, name: str, *, is_failed: bool) -> None:
-        """Take note that a trial has ended."""
+    def is_known(self, name: str) -> bool:
+        """Return whether anything is known of a trial."""
+        return name in self.trials and self.trials[name].is_known
+
+    def end(self, name: str, *, is_failed: bool, is_forgotten: bool = False) -> None:
+        """Take note that a trial has ended.
+
+        Args:
+            name: The trial; the end of an unknown one is left aside.
+            is_failed: Whether it failed for good, so that it counts as worst.
+            is_forgotten: Whether its values are to count no more.
+        """
         if name in self.trials:
             trial = self.trials[name]
+            if is_forgotten:
+                trial.curve.clear()
             trial.is_over = True
             trial.is_failed = is_failed
 

@@ -44,6 +44,11 @@ class Objective:
         numbers = [value for value in values if value is not None and not math.isnan(value)]
         return numbers if len(numbers) == len(values) else None
 
+    def is_bad(self, result: Mapping[str, Any]) -> bool:
+        """Return whether one of the metrics is there and NaN, infinite or no number."""
+        reported = [as_float(result[metric]) for metric in self.metrics if result.get(metric) is not None]
+        return any(value is None or not math.isfinite(value) for value in reported)
+
     def rewards(self, reward: Any) -> list[float]:
         """Return a reward given by the user as values.
 

@@ -50,6 +50,16 @@ class SamplerSource:
         """Whether the sampler goes through a finite number of configurations, after which it repeats itself."""
         return type(self._given).__name__ in _EXHAUSTIVE
 
+    @property
+    def ranks_pruned(self) -> bool:
+        """Whether the sampler learns from PRUNED trials as well, and takes those without a value for the worst."""
+        from optuna.samplers import PartialFixedSampler, TPESampler  # noqa: PLC0415  (an extra)
+
+        sampler = self._given
+        while isinstance(sampler, PartialFixedSampler):
+            sampler = sampler._base_sampler  # noqa: SLF001  (it tells nowhere else whom it asks)
+        return sampler is None or isinstance(sampler, TPESampler)
+
     def at(self, number: int) -> BaseSampler:
         """Return the sampler for the suggestion with that number, 0 or more."""
         if self._given is None:

@@ -13,12 +13,13 @@ from .optuna_objective import Constraints, check_constraints, names_of, objectiv
 from .optuna_samplers import SamplerSource, check_sampler
 from .optuna_session import Declaration, OpenedStudy, check_study
 from .optuna_space import DeclaredSpace, Define, DefinedSpace, OptunaSpace
-from .searcher import Searcher, check_rewards
+from .searcher import FailedTrials, Searcher, check_failed_trials, check_rewards
 from .seeding import chosen_seed, fresh_seed, seed_of
 from .space import is_word, leaves, merge
 
 if TYPE_CHECKING:
     import optuna  # an extra: at run time imported where it is used
+    from optuna.trial import TrialState
 
 
 TIME_ATTR = "training_iteration"
@@ -29,9 +30,14 @@ class OptunaSearch(Searcher):
     """Searches with any of Optuna's samplers, for one metric or several, with constraints if you like.
 
     The sampler sees a study that is kept in memory. Trials that a scheduler or stopper ends early are told as PRUNED with their
-    intermediate values, so that the sampler does not take their last value for a final one; failed trials, and those whose final value is
-    missing or NaN, are told as FAIL. A paused trial, which may yet go on, is shown as PRUNED at its rung until it reports again: Optuna has
-    no state for it, and takes what it was told for final, so it is the searcher's own study that shows the trial otherwise than it is.
+    intermediate values, so that the sampler does not take their last value for a final one. A paused trial, which may yet go on, is shown
+    as PRUNED at its rung until it reports again: Optuna has no state for it, and takes what it was told for final, so it is the searcher's
+    own study that shows the trial otherwise than it is.
+
+    Failed trials, and those whose final value is missing or NaN, are FAIL in the study. Samplers leave such trials out, and would propose
+    again and again what fails. So to the sampler these trials, and those with infinite values, are shown as COMPLETE with the worst value
+    seen so far of each metric and constraint; to TPE with one metric as PRUNED without a value, which it ranks behind all others. As long
+    as there is no value at all, they are FAIL to it as well.
 
     With a `storage` the study is written through to it, result by result, for ``optuna-dashboard`` and for later searches: states, values,
     intermediate values, parameters, constraints, and the user attributes ``trial_id`` and ``experiment``. Paused trials stay RUNNING there,
@@ -41,7 +47,8 @@ class OptunaSearch(Searcher):
     With several metrics, `study.best_trials` is the Pareto front. Optuna takes no intermediate values then, so that stopped trials tell
     nothing, and paused ones stay RUNNING until they are over.
 
-    Constraints count in TPE, GP, NSGA-II and NSGA-III; other samplers do not look at them. Where they cannot be told the trial is FAIL.
+    Constraints count in TPE, GP, NSGA-II and NSGA-III; other samplers do not look at them. Where they cannot be told the trial is FAIL,
+    and counts as failed unless it was stopped early.
 
     Each suggestion of one of Optuna's own samplers is drawn by a copy that is seeded with its number, see `SamplerSource`; a
     ``QMCSampler(scramble=True)`` needs a seed of its own. Parameters that a sampler cannot model (categories in CMA-ES, say) are drawn by
@@ -65,6 +72,8 @@ class OptunaSearch(Searcher):
         constraints: A function of a trial's last result, flattened, that returns a sequence of numbers, or a list of names of metrics.
             Each is satisfied where it is 0 or less.
         study: A study to continue, in place of its name and storage.
+        failed_trials: ``"worst"`` counts failed trials, and values that are NaN or infinite, like the worst one seen so far, as told
+            above; ``"ignore"`` has the sampler learn nothing from them.
 
     Raises:
         ImportError: If Optuna is not installed.
@@ -83,8 +92,8 @@ class OptunaSearch(Searcher):
         Akiba, Sano, Yanase, Ohta, Koyama. Optuna: A Next-generation Hyperparameter Optimization Framework. KDD 2019, arXiv 1907.10902.
 
     Departures:
-        Ray Tune tells trials that were stopped early as COMPLETE, forgets `q` on logarithmic scales, and has no constraints. Paused trials
-        are RUNNING there, and a sampler knows nothing of them.
+        Optuna's samplers leave failed trials out, in Ray Tune as well. Ray Tune tells trials that were stopped early as COMPLETE, forgets
+        `q` on logarithmic scales, and has no constraints. Paused trials are RUNNING there, and a sampler knows nothing of them.
     """
 
     # A URL may hold a password, and nothing is to be connected to because a file says so.
@@ -103,8 +112,11 @@ class OptunaSearch(Searcher):
         evaluated_rewards: Sequence[Any] | None = None,
         constraints: Constraints | None = None,
         study: optuna.Study | None = None,
+        *,
+        failed_trials: FailedTrials = "worst",
     ) -> None:
         _require_optuna()
+        self._failed_trials = check_failed_trials(failed_trials)
         points, rewards = list(points_to_evaluate or ()), list(evaluated_rewards or ())
         if sampler is not None and seed is not None:
             raise ValueError(f"seed must be None beside a sampler, got {seed}; give the seed to the sampler")
@@ -171,6 +183,7 @@ class OptunaSearch(Searcher):
             SamplerSource(self._sampler, chosen_seed(self._own_seed, spec.get("seed"))),
             str(spec.get("experiment") or f"{fresh_seed():x}"),
             tuple(space.encoded(point) for point in self._points),
+            counts_failures=self._failed_trials == "worst",
         )
         for point, reward in zip(declared.points, self._rewards, strict=False):
             objective.rewards(reward)
@@ -182,7 +195,7 @@ class OptunaSearch(Searcher):
 
     @property
     def study(self) -> optuna.Study:
-        """The study as the sampler sees it, to look at; opened with the first suggestion.
+        """The study, to look at: as the sampler sees it, but for failed trials, which are FAIL here. Opened with the first suggestion.
 
         Raises:
             RuntimeError: If there is none yet, because metric, mode and space are not known.
@@ -232,11 +245,17 @@ class OptunaSearch(Searcher):
             ending = TrialState.FAIL
         else:
             ending = TrialState.PRUNED if stopped else TrialState.COMPLETE
-        try:
-            opened.view.end(number, ending, values if ending is TrialState.COMPLETE else None, constraints or {})
-        except Exception as cause:  # noqa: BLE001  (whatever the sampler raises: the trial has ended all the same)
-            warnings.warn(f"the sampler raised {type(cause).__name__} at the end of a trial: {cause}", RuntimeWarning, stacklevel=2)
-        opened.write(number)
+        if error or objective.is_bad(result or {}) or (ending is TrialState.FAIL and not stopped):
+            opened.view.mark_failed(number)
+        self._end(number, ending, values if ending is TrialState.COMPLETE else None, constraints or {})
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Tell the study that the trial is FAIL, from which the sampler learns nothing."""
+        from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
+
+        if trial_id in self._numbers:
+            number = self._numbers.pop(trial_id)
+            self._end(number, TrialState.FAIL, None, {})
 
     def add_evaluated_point(
         self,
@@ -273,7 +292,7 @@ class OptunaSearch(Searcher):
         state = TrialState.FAIL if error else TrialState.PRUNED if pruned else TrialState.COMPLETE
         steps = (intermediate_values or ()) if declared.objective.is_single else ()
         with quiet():
-            self._open().view.add_trial(ended(params, distributions, values, state, steps))
+            self._open().view.add_trial(ended(params, distributions, values, state, steps, is_failed=error))
 
     @property
     def keeps_state(self) -> bool:
@@ -336,6 +355,14 @@ class OptunaSearch(Searcher):
         modes = self._known.objective.modes
         mirror = None if self._storage is None else Mirror(self._storage, name, modes, self._known.experiment)
         return OpenedStudy(StudyView(name, modes), mirror)
+
+    def _end(self, number: int, ending: TrialState, values: Sequence[float] | None, constraints: Mapping[str, float]) -> None:
+        opened = self._open()
+        try:
+            opened.view.end(number, ending, values, constraints)
+        except Exception as cause:  # noqa: BLE001  (whatever the sampler raises: the trial has ended all the same)
+            warnings.warn(f"the sampler raised {type(cause).__name__} at the end of a trial: {cause}", RuntimeWarning, stacklevel=3)
+        opened.write(number)
 
     def _report(self, number: int, result: Mapping[str, Any]) -> bool:
         """Put down an intermediate value and return True, if the result has one."""

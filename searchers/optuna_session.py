@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ class Declaration:
         source: Gives the samplers.
         experiment: Tells experiments in one study apart.
         points: Configurations to begin with, as Optuna knows them.
+        counts_failures: Whether failed trials count like the worst ones, or tell nothing.
     """
 
     objective: Objective
@@ -39,6 +41,7 @@ class Declaration:
     source: SamplerSource
     experiment: str
     points: tuple[dict[str, Any], ...]
+    counts_failures: bool = True
 
     def ask(self, view: StudyView, number: int) -> tuple[int, dict[str, Any]]:
         """Return the number of a new trial and its configuration, drawn at random if the sampler raises.
@@ -49,7 +52,9 @@ class Declaration:
         from .optuna_study import quiet, random_sampler  # noqa: PLC0415  (imports Optuna)
 
         view.sampler = self.source.at(number)
-        with quiet():
+        # Optuna's samplers take no notice of what is FAIL, and propose it again and again.
+        counting = view.counting_failures(as_pruned=self.source.ranks_pruned and self.objective.is_single)
+        with quiet(), counting if self.counts_failures else nullcontext():
             try:
                 return self.space.ask(view)
             except Exception as error:  # noqa: BLE001  (a sampler may raise anything)

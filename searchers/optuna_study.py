@@ -21,6 +21,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 TRIAL_ID = "trial_id"
 """User attribute: which of the tuner's trials it is."""
 
+_FAILED = "tuner:failed"
+"""System attribute of a trial that failed or has no finite value, and is to count as one of the worst."""
+
 EXPERIMENT = "experiment"
 """User attribute, in a storage: which experiment of the tuner a trial belongs to."""
 
@@ -76,6 +79,33 @@ class StudyView(optuna.Study):
         with quiet():
             self.tell(number, values, state=state)
 
+    def mark_failed(self, number: int) -> None:
+        """Put down that a trial, which is about to end, is to count as one of the worst."""
+        self._view.set_trial_system_attr(number, _FAILED, True)
+
+    @contextmanager
+    def counting_failures(self, *, as_pruned: bool) -> Iterator[None]:
+        """Show failed trials as the worst ones, once there is a value to compare them with.
+
+        Args:
+            as_pruned: Whether they are shown as PRUNED without any value, instead of COMPLETE with the worst values seen.
+        """
+        trials = [trial for trial in self._view.get_all_trials(0, deepcopy=False) if _FAILED not in trial.system_attrs]
+        values = [trial.values for trial in trials if trial.values is not None and all(map(math.isfinite, trial.values))]
+        if as_pruned and (values or any(trial.state is TrialState.PRUNED for trial in trials)):
+            self._view.failed_as = {"state": TrialState.PRUNED, "values": None, "intermediate_values": {}}
+        elif values:
+            worst = [
+                (max if direction is StudyDirection.MINIMIZE else min)(each)
+                for direction, each in zip(self.directions, zip(*values, strict=True), strict=True)
+            ]
+            self._view.failed_as = {"state": TrialState.COMPLETE, "values": worst}
+            self._view.worst_constraints = _worst_constraints(trials)
+        try:
+            yield
+        finally:
+            self._view.failed_as, self._view.worst_constraints = {}, {}
+
     def give_up_newest(self) -> None:
         """Tell the trial as failed that could not be given all its parameters; if it was a point to evaluate, that comes again."""
         given_up = [
@@ -129,12 +159,16 @@ class _PausingStorage(InMemoryStorage):
     Attributes:
         shown: Paused trials, with their constraints.
         hidden: Trials that are not to be seen.
+        failed_as: What is shown of failed trials in place of what they are; empty where they are to be seen as they are.
+        worst_constraints: System attributes with constraints that are then shown of those that have none.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.shown: dict[int, dict[str, float]] = {}
         self.hidden: set[int] = set()
+        self.failed_as: dict[str, Any] = {}
+        self.worst_constraints: dict[str, float] = {}
 
     def standing(self, number: int) -> FrozenTrial:
         return super().get_trial(number)
@@ -146,13 +180,19 @@ class _PausingStorage(InMemoryStorage):
         return self._as_shown(super().get_trial(trial_id))
 
     def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
-        if not self.shown and not self.hidden:
+        if not self.shown and not self.hidden and not self.failed_as:
             return super().get_all_trials(study_id, deepcopy, states)
         trials = [self._as_shown(trial) for trial in self.standing_trials()]
         wanted = [trial for trial in trials if states is None or trial.state in states]
         return copy.deepcopy(wanted) if deepcopy else wanted
 
     def _as_shown(self, trial: FrozenTrial) -> FrozenTrial:
+        if self.failed_as and _FAILED in trial.system_attrs and trial.state.is_finished():
+            failed = copy.copy(trial)
+            for name, value in self.failed_as.items():
+                setattr(failed, name, value)
+            failed.system_attrs = {**self.worst_constraints, **trial.system_attrs}
+            return failed
         constraints = self.shown.get(trial.number)
         if constraints is None or trial.last_step is None:
             return trial
@@ -184,6 +224,8 @@ def ended(
     values: Sequence[float] | None,
     state: TrialState = TrialState.COMPLETE,
     intermediate_values: Sequence[float] = (),
+    *,
+    is_failed: bool = False,
 ) -> FrozenTrial:
     """Return a trial that has been run elsewhere, with its values, None if it failed, and what it reported from the first step on."""
     return create_trial(
@@ -192,6 +234,7 @@ def ended(
         distributions=dict(distributions),
         values=None if values is None else list(values),
         intermediate_values={step: float(value) for step, value in enumerate(intermediate_values, start=1)},
+        system_attrs={_FAILED: True} if is_failed else None,
     )
 
 
@@ -225,6 +268,16 @@ def random_sampler(seed: int) -> optuna.samplers.BaseSampler:
 def _constraint(name: str) -> str:
     # As optuna.Trial.set_constraint writes it.
     return f"constraints:{name}"
+
+
+def _worst_constraints(trials: Sequence[FrozenTrial]) -> dict[str, float]:
+    """Return the largest violation of each constraint among the trials, as system attributes."""
+    worst: dict[str, float] = {}
+    for trial in trials:
+        for name, value in trial.system_attrs.items():
+            if name.startswith(_constraint("")):
+                worst[name] = max(value, worst.get(name, value))
+    return worst
 
 
 def _fields_of(trial: FrozenTrial) -> dict[str, Any]:

@@ -105,14 +105,11 @@ class Repeater(SearcherWrapper):
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Keep how the repeat ended; after the last one, tell the searcher."""
-        if trial_id not in self._places:
-            return
-        name, place = self._places.pop(trial_id)
-        endings = self._groups[name].endings
-        endings[place] = {"result": None if result is None else dict(result), "error": error, "stopped": stopped}
-        if name != self._filling and None not in endings:
-            del self._groups[name]
-            self.searcher.on_trial_complete(name, **_summary([ending for ending in endings if ending is not None]))
+        self._keep(trial_id, {"result": None if result is None else dict(result), "error": error, "stopped": stopped})
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Keep that the repeat does not count; where none does, the searcher hears that the configuration was discarded."""
+        self._keep(trial_id, {})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the configurations whose repeats are not over, and the searcher's state."""
@@ -134,6 +131,20 @@ class Repeater(SearcherWrapper):
         self._places = {trial_id: (name, place) for trial_id, (name, place) in state["places"].items()}
         self.searcher.load_state_dict(state["searcher"])
 
+    def _keep(self, trial_id: str, ending: dict[str, Any]) -> None:
+        if trial_id not in self._places:
+            return
+        name, place = self._places.pop(trial_id)
+        endings = self._groups[name].endings
+        endings[place] = ending
+        if name == self._filling or None in endings:
+            return
+        del self._groups[name]
+        if counting := [each for each in endings if each]:
+            self.searcher.on_trial_complete(name, **_summary(counting))
+        else:
+            self.searcher.on_trial_discard(name)
+
     def _recorded(self, name: str) -> Any:
         # Once all repeats have been given out, nobody asks for the configuration any more.
         return record(self._space, self._groups[name].config) if name == self._filling else None
@@ -150,7 +161,7 @@ class Repeater(SearcherWrapper):
 
 @dataclass(slots=True)
 class _Group:
-    """The repeats of one configuration: how each ended, None for those that have not."""
+    """The repeats of one configuration: how each ended, None for those that have not, nothing for those that were discarded."""
 
     config: Any
     endings: list[dict[str, Any] | None] = field(default_factory=list)

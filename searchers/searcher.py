@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
 from .declaration import Declared
 
 MODES = ("min", "max")
+
+FailedTrials = Literal["worst", "ignore"]
+"""What a searcher learns from a trial that failed: that it is as bad as the worst one seen so far, or nothing."""
+
+FAILED_TRIALS: Final[tuple[FailedTrials, ...]] = ("worst", "ignore")
 
 
 class Searcher(Declared, ABC):
@@ -88,6 +93,16 @@ class Searcher(Declared, ABC):
             error: Whether it failed for good.
             stopped: Whether a scheduler or a stopper ended it before it was done.
         """
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Learn that a suggestion is not run, or another configuration in its place: nothing will ever be known of it.
+
+        The last that is heard of the trial, in place of `on_trial_complete`. Unless it is overridden, the trial counts as failed.
+
+        Args:
+            trial_id: The trial that the configuration was suggested for.
+        """
+        self.on_trial_complete(trial_id, error=True)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Learn how many suggestions may be unfinished at a time, e.g. to propose as many together.
@@ -171,6 +186,18 @@ def check_objective(searcher: Searcher) -> None:
         raise ValueError(f"metric must be the name of one metric for {kind}, got {searcher.metric!r}; set TuneConfig(metric=...)")
     if searcher.mode not in MODES:
         raise ValueError(f"mode must be one of {MODES} for {kind}, got {searcher.mode!r}; set TuneConfig(mode=...)")
+
+
+def check_failed_trials(failed_trials: Any) -> FailedTrials:
+    """Return what a searcher is to learn from trials that failed.
+
+    Raises:
+        ValueError: If it is neither ``"worst"`` nor ``"ignore"``.
+    """
+    if failed_trials not in FAILED_TRIALS:
+        raise ValueError(f"failed_trials must be one of {FAILED_TRIALS}, got {failed_trials!r}; 'worst' keeps the search away from them")
+    given: FailedTrials = failed_trials
+    return given
 
 
 def check_rewards(points: Sequence[Any], rewards: Sequence[Any]) -> None:

@@ -67,7 +67,7 @@ class Proposer:
         if isinstance(recorded, TrialSuggested):
             return self._reconciled(recorded, answer)
         if isinstance(answer, TrialSuggested):
-            self._searcher.on_trial_complete(recorded.trial_id, error=True)
+            self._searcher.on_trial_discard(recorded.trial_id)
         return recorded
 
     def _reconciled(self, recorded: TrialSuggested, answer: Answer) -> TrialSuggested:
@@ -99,7 +99,7 @@ class Proposer:
 
         Args:
             trial_id: The trial.
-            is_awaited: Whether the searcher has proposed another configuration for it; it then hears at the end that this one failed.
+            is_awaited: Whether the searcher has proposed another configuration for it; it hears at the end that this one was discarded.
         """
         self.foreign[trial_id] = is_awaited
 
@@ -125,7 +125,7 @@ class Proposer:
     def _tell_foreign(self, notice: Notice) -> None:
         is_over = isinstance(notice, TrialEnded) or (isinstance(notice, AttemptFailed) and not notice.will_retry)
         if is_over and self.foreign[notice.trial.trial_id]:
-            self._searcher.on_trial_complete(notice.trial.trial_id, error=True)
+            self._searcher.on_trial_discard(notice.trial.trial_id)
 
     def _ask_once(self, trial_id: str) -> Answer:
         suggestion = self._searcher.suggest(trial_id)

@@ -139,6 +139,21 @@ class SearcherContract(ABC):
                 searcher.on_trial_pause(trial_id, result)
         searcher.on_trial_pause("never suggested", {"score": 0.5})
 
+    def test_discarded_suggestions_never_raise(self) -> None:
+        """Live with suggestions that are not run, all of them or each third, and with unknown ones."""
+        searcher = self._ready()
+        searcher.on_trial_discard("never suggested")
+        num_suggested = 0
+        for number in range(self.num_samples):
+            trial_id = f"t{number:05d}"
+            if isinstance(searcher.suggest(trial_id), dict):
+                num_suggested += 1
+                if number % 3:
+                    searcher.on_trial_discard(trial_id)
+                else:
+                    searcher.on_trial_complete(trial_id, {"score": number / 10, "training_iteration": 1})
+        assert num_suggested > 1, "a searcher must go on after suggestions that are not run"
+
     def test_the_state_goes_on_where_it_was(self) -> None:
         """Suggest from ``load_state_dict(state_dict())`` exactly what would have come next; an empty state owes nothing."""
         original = _Conversation(self._ready())
