@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     )
     from .storage.checkpoints import Checkpoint
     from .tune_run import Experiment, run, run_experiments
-    from .tuner import Tuner
+    from .tuner import Tuner, rerun
 
     search = searchers
 
@@ -110,7 +110,7 @@ _NAMES = {
     ),
     "tuner.storage.checkpoints": ("Checkpoint",),
     "tuner.tune_run": ("Experiment", "run", "run_experiments"),
-    "tuner.tuner": ("Tuner",),
+    "tuner.tuner": ("Tuner", "rerun"),
 }  # fmt: skip
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = {
@@ -184,6 +184,7 @@ __all__ = [
     "randn",
     "register_trainable",
     "report",
+    "rerun",
     "run",
     "run_experiments",
     "sample_from",

@@ -12,7 +12,7 @@ from tuner.storage import layout
 from tuner.storage.folder import make_own_folder
 from tuner.storage.objects import ObjectStore
 
-from .plan import Plan, derived_seed
+from .plan import Plan
 
 
 @final
@@ -44,7 +44,7 @@ class Assigner:
             time_total_s=checkpoint.time_total_s if checkpoint else 0.0,
             counters=checkpoint.counters if checkpoint else {},
             next_checkpoint=command.next_checkpoint,
-            seed=derived_seed(self._plan.seed, command.trial_id),
+            seed=self._plan.seed_of(command.trial_id),
             sync_checkpoints=self._plan.run.durability != "process",
             works_in_trial_dir=bool(self._plan.tune.chdir_to_trial_dir),
         )

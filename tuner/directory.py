@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 import tempfile
@@ -23,7 +24,7 @@ from tuner.storage.release import RELEASE_KEY, THIS_RELEASE
 from .config import RunConfig
 from .declarations import note
 from .fingerprint import fingerprint
-from .plan import Plan
+from .plan import Plan, Rerun, derived_seed
 
 
 def storage_root(run: RunConfig) -> Path:
@@ -118,6 +119,16 @@ class Record:
     text: Mapping[str, Any]
 
     @property
+    def rerun(self) -> Rerun | None:
+        """The trial of another experiment that it trains again; None for none."""
+        fields = self.text.get("rerun")
+        return Rerun(str(fields["experiment"]), str(fields["trial_id"]), int(fields["seed"])) if fields else None
+
+    def seed_of(self, trial_id: str) -> int:
+        """Return the seed of one of its trials."""
+        return derived_seed(self.seed, trial_id) if self.rerun is None else self.rerun.seed
+
+    @property
     def experiment_id(self) -> str:
         """What tells the experiment from all others; of one that an earlier release has written, when it was created."""
         return str(self.text.get("id") or self.text.get("created", ""))
@@ -135,7 +146,8 @@ def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path)
         StorageError: If it cannot be written.
     """
     created = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    _write({"created": created, "id": plan.experiment_id, "seed": plan.seed, "settings": settings.as_fields()}, plan, directory)
+    beginning = {"created": created, "id": plan.experiment_id, "seed": plan.seed, "settings": settings.as_fields()}
+    _write(beginning if plan.rerun is None else {**beginning, "rerun": dataclasses.asdict(plan.rerun)}, plan, directory)
 
 
 def rewrite_declaration(plan: Plan, record: Record, directory: Path) -> None:
@@ -144,7 +156,7 @@ def rewrite_declaration(plan: Plan, record: Record, directory: Path) -> None:
     Raises:
         StorageError: If it cannot be written.
     """
-    _write({name: record.text[name] for name in ("created", "id", "seed", "settings") if name in record.text}, plan, directory)
+    _write({name: record.text[name] for name in ("created", "id", "seed", "settings", "rerun") if name in record.text}, plan, directory)
 
 
 def _write(beginning: Mapping[str, Any], plan: Plan, directory: Path) -> None:

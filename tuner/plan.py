@@ -28,6 +28,21 @@ from .defaults import chosen
 
 
 @dataclass(frozen=True, slots=True)
+class Rerun:
+    """A trial of another experiment that is trained again.
+
+    Attributes:
+        experiment: Name of that experiment.
+        trial_id: The trial's id there.
+        seed: Its seed.
+    """
+
+    experiment: str
+    trial_id: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A checked declaration.
 
@@ -62,6 +77,7 @@ class Plan:
     experiment_id: str
     declared_space: Mapping[str, Any]
     remark: str = ""
+    rerun: Rerun | None = None
 
     @property
     def metric(self) -> str | None:
@@ -81,6 +97,10 @@ class Plan:
     def request_for(self, config: Mapping[str, Any]) -> Mapping[str, float]:
         """Return what a trial with this configuration occupies."""
         return resources_for(self.trainable, config)
+
+    def seed_of(self, trial_id: str) -> int:
+        """Return the seed of a trial, the same in each attempt; it follows from the experiment's seed and the trial's id alone."""
+        return derived_seed(self.seed, trial_id) if self.rerun is None else self.rerun.seed
 
     def copy(self) -> Plan:
         """Return a plan with a scheduler, searcher and stopper of its own, which leaves those of this one as they are."""

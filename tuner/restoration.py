@@ -114,23 +114,38 @@ def _argument_for(absent: Absent) -> str:
 
 def restore_line(directory: Path, plan: Plan) -> str:
     """Return the line of Python that continues an experiment: what was recorded is not given again, all else under its argument's name."""
-    return _line(directory, plan.name, noted_parts(plan))
+    return _line(directory, plan.name, _given_again(noted_parts(plan)))
 
 
-def recorded_line(directory: Path) -> str:
-    """Return the line of Python that continues an experiment of which there is only the directory; see `restore_line`.
+def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
+    """Return a Python program that continues an experiment of which there is only the directory, and what it lacks, a line each.
+
+    The training code is imported from its module. What was defined in a notebook or a script has to be there when the program is run.
 
     Raises:
-        StorageError: If it does not tell.
+        StorageError: If the directory does not tell.
     """
     record = read_record(directory)
-    return _line(directory, str(record.trainable.get("name")), record.parts)
+    name, module = str(record.trainable.get("name")), str(record.trainable.get("module"))
+    again = _given_again(record.parts)
+    is_importable = module not in ("", "__main__", "__mp_main__") and record.trainable.get("qualname") == name
+    lines = ["import tuner as tune", *([f"from {module} import {name}"] if is_importable else []), ""]
+    lacking = [] if is_importable else [f"{_variable(name)} is the trainable, {record.trainable.get('qualname')} of module {module}"]
+    lacking += [f"{argument} is what was given as {argument} before" for argument in again]
+    return "\n".join([*lines, f"tune.{_line(directory, name, again)}"]), lacking
 
 
-def _line(directory: Path, name: str, parts: Mapping[str, Any]) -> str:
+def _given_again(parts: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of the arguments that have to be given again."""
     absent: list[Absent] = []
     for place, noted in parts.items():
         declarations.constructed(noted, place, absent)
-    again = "".join(f", {argument}{argument[:-1]}" for argument in given_again(absent))
-    is_name = name.isidentifier() and not keyword.iskeyword(name)
-    return f"Tuner.restore({str(directory)!r}, {name if is_name else 'trainable'}{again}).fit()"
+    return [argument.removesuffix("=") for argument in given_again(absent)]
+
+
+def _line(directory: Path, name: str, again: Sequence[str]) -> str:
+    return f"Tuner.restore({str(directory)!r}, {_variable(name)}{''.join(f', {argument}={argument}' for argument in again)}).fit()"
+
+
+def _variable(name: str) -> str:
+    return name if name.isidentifier() and not keyword.iskeyword(name) else "trainable"

@@ -26,7 +26,7 @@ from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.processes import ProcessExecutor
-from tuner.execution.shipping import check_secrets
+from tuner.execution.shipping import check_secrets, names_of_secrets
 from tuner.execution.standard_streams import open_standard_streams
 from tuner.execution.trainable import can_be_saved, is_class_trainable
 from tuner.loggers import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
@@ -51,6 +51,7 @@ from .config import ResumeConfig
 from .defaults import full_iteration
 from .directory import Record, check_unused, number_remark, replace_experiment, rewrite_declaration, write_declaration
 from .driver import Driver
+from .environment import EnvironmentRecorder
 from .helm import Helm, Line
 from .insistence import Insistence
 from .interrupts import Interrupts, cause_of_interruption, exit_code
@@ -122,6 +123,7 @@ class Run:
         self._resumption = resumption
         self._objects = ObjectStore(directory, sync=plan.run.durability != "process")
         self._callbacks = _callbacks(plan)
+        self._environment = EnvironmentRecorder(directory, names_of_secrets(plan.space))
         self._policies = PolicyLog() if getattr(plan.scheduler, "log_config", False) else None
         self._began_s = 0.0
         self._line = Line()
@@ -139,7 +141,7 @@ class Run:
         inspect_folder(directory)
         check_secrets(plan.space)
         plan.connect()
-        with contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects))) as opened:
+        with contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects, self._environment))) as opened:
             self._began_s = opened.executor.clock()
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
@@ -237,6 +239,7 @@ class Run:
             try:
                 with contextlib.nullcontext() if plan.run.executor == "inline" else rare_garbage_collection():
                     self._begin(observers, stage)
+                    self._environment.start()
                     self._line.open(stage.executor.wake, request_stop)
                     driver.run(first)
                     snapshots.close(driver.elapsed_s)
@@ -248,6 +251,7 @@ class Run:
                 helm.close()
                 observers.end_experiment()
                 console.close()
+                self._environment.close()
             if self._resumption and num_started == sum(trial.attempt for trial in experiment.trials):
                 console.print_notice("nothing was left to run; to go on, restore with a larger num_samples or a resume_config")
             rule = self._tell_why_it_ended(experiment, console)
@@ -382,9 +386,9 @@ def _end_leftovers(directory: Path) -> None:
         _log.warning("%s was still running, left behind by a trial of a driver that is dead; it has been killed", leftover)
 
 
-def _make_executor(plan: Plan, directory: Path, objects: ObjectStore) -> Executor:
+def _make_executor(plan: Plan, directory: Path, objects: ObjectStore, environment: EnvironmentRecorder) -> Executor:
     assign = Assigner(plan, directory, objects)
     if plan.run.executor == "inline":
         return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
     environ = {leftovers.VARIABLE: str(leftovers.DriverName.mine(directory))}
-    return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources, environ=environ)
+    return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources, environ=environ, on_packages=environment.add_packages)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
+from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import JournalRows, histories_of
 from tuner.core.trial import Status
 from tuner.errors import StorageError, TrialFailed
 from tuner.execution.trainable import is_class_trainable
 from tuner.loggers.callback import Callback
+from tuner.loggers.formatting import printable
 from tuner.storage.declaration import is_experiment
 
 from .background import Background
@@ -25,6 +29,8 @@ from .handle import Handle
 from .helm import Line
 from .interrupts import INTERRUPTED_EXIT_CODE, end_script_with, is_script
 from .plan import Plan, make_plan, with_seed
+from .relaunch import take_rerun, take_resume
+from .repetition import compared, plan_rerun
 from .restoration import Given, changes, restored_arguments
 from .running import Finished, Resumption, Run, read
 
@@ -82,7 +88,7 @@ class Tuner:
                 self._continue(directory, read_record(directory), ResumeConfig())
 
     def _continue(self, directory: Path, record: Record, resume: ResumeConfig, *, steal: bool = False, salvage: bool = False) -> None:
-        self._plan = with_seed(self._plan, record.seed, record.experiment_id)
+        self._plan = dataclasses.replace(with_seed(self._plan, record.seed, record.experiment_id), rerun=record.rerun)
         self._directory = directory
         self._resumption = Resumption(record, resume, list(changes(record, self._plan)), steal=steal, salvage=salvage)
 
@@ -233,6 +239,7 @@ class Tuner:
         Departures:
             Ray Tune loses what SIGTERM and SIGHUP find unsaved.
         """
+        self._follow_request()
         return self._run_in(self._begin())
 
     def start(self) -> Handle:
@@ -256,10 +263,26 @@ class Tuner:
             >>> tuner.start().wait()[0].metrics["loss"]
             1
         """
+        self._follow_request()
         directory = self._begin()
         background = Background(lambda line: self._run_in(directory, line))
         background.start()
         return Handle(directory, background)
+
+    def _follow_request(self) -> None:
+        """Do what ``tuner rerun`` or ``tuner resume`` has started the script for, in place of beginning an experiment.
+
+        Raises:
+            SystemExit: Once a trial has been trained again; there are no results of a whole experiment with which the script could go on.
+        """
+        if self._is_used:
+            return
+        if found := take_rerun(self._plan):
+            directory, trial_id = found
+            again = rerun(directory, trial_id, self._plan.trainable, param_space=self._plan.space)
+            raise SystemExit(1 if again.error else 0)
+        if continued := take_resume(self._plan, self._directory):
+            self._continue(continued, read_record(continued), ResumeConfig())
 
     def _begin(self) -> Path:
         """Return the directory to run in.
@@ -300,6 +323,64 @@ class Tuner:
         if self._directory is None or self._resumption is None:
             raise RuntimeError("the experiment has not been run yet; call fit() first")
         return _grid(self._plan, read(self._plan, self._directory, self._resumption))
+
+
+def rerun(
+    path: str | os.PathLike[str],
+    trial: str | int,
+    trainable: Any,
+    *,
+    param_space: Mapping[str, Any] | None = None,
+    stop: Any = None,
+    **run_config: Any,
+) -> Result:
+    """Train one trial of an experiment again, alone, with the configuration, the resources and the seed that it had.
+
+    It becomes an experiment of its own beside the other one, named ``<experiment>_<trial>_rerun``, and begins at its first iteration,
+    whatever checkpoints there are. No scheduler stops it: it trains to the end that ``RunConfig.stop`` or the scheduler's ``max_t`` sets.
+    At the beginning it is printed what differs now (trainable, versions, git commit), at the end how the results compare with the recorded.
+
+    Two runs agree as far as the training code takes its chance from ``get_context().get_seed()``, or from the global generators of Python
+    and NumPy, which are seeded with it; PyTorch and others are for the code to seed.
+
+    Args:
+        path: The experiment's directory.
+        trial: The trial's id, or its number: 3 stands for ``t00003``.
+        trainable: What its trials run, with what `with_parameters` has bound.
+        param_space: The experiment's space; needed where the trial's configuration holds functions or objects from it.
+        stop: When the trial ends, as in `RunConfig`; None for what was declared.
+        **run_config: Other fields of `RunConfig` that are to be different, ``storage_path``, ``executor`` or ``verbose`` for example.
+
+    Raises:
+        ValueError: If there is no such trial, or it went on from a checkpoint of another one, as under PBT.
+        StorageError: If the experiment cannot be read, or the configuration holds objects and no `param_space` is given.
+
+    Example:
+        >>> import tuner as tune
+        >>> def train(config):
+        ...     tune.report({"loss": config["x"] + tune.get_context().get_seed()})
+        >>> run_config = tune.RunConfig(name="seeds", storage_path=getfixture("tmp_path"), verbose=0)
+        >>> first = tune.Tuner(train, param_space={"x": tune.grid_search([1, 2])}, run_config=run_config).fit()
+        >>> again = tune.rerun(first.experiment_path, 1, train, verbose=0)
+        >>> again.config, again.metrics["loss"] == first[1].metrics["loss"]
+        ({'x': 2}, True)
+    """
+    directory = Path(path).expanduser().absolute()
+    repetition = plan_rerun(directory, trial, trainable, param_space=param_space, stop=stop, **run_config)
+    plan = repetition.plan
+    seed = plan.seed_of("")
+    _tell(plan, [f"training {repetition.trial_id} of {directory.name} again, with seed {seed}", *repetition.notes])
+    tuner = Tuner(plan.trainable)
+    tuner._plan = plan  # noqa: SLF001  (its own module)
+    grid = tuner._run_in(tuner._begin())  # noqa: SLF001
+    (again,) = grid
+    _tell(plan, compared(repetition.recorded, again.rows.of(again.trial_id)))
+    return again
+
+
+def _tell(plan: Plan, lines: Sequence[str]) -> None:
+    for line in lines if plan.run.verbose else ():
+        sys.stdout.write(f"{printable(line)}\n")
 
 
 def _grid(plan: Plan, finished: Finished) -> ResultGrid:

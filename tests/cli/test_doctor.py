@@ -1,6 +1,7 @@
 """``tuner doctor`` and ``resume``: each kind of damage is found, with what to do about it."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -117,21 +118,36 @@ def test_a_link_in_the_folder_is_an_error(call, plain, tmp_path):
     assert "put the folder itself there" in findings(call, "plain", code=1)["folder"]["remedy"]
 
 
-def test_the_line_that_is_printed_continues_the_experiment(call, plain, make):
+def test_without_a_script_the_program_that_is_printed_continues_the_experiment(call, plain, make):
+    (plain / "environment.json").unlink()
     (segment,) = (plain / "journal").glob("*.log")
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(b"".join(lines[: len(lines) // 2]))
     shutil.rmtree(plain / "snapshot")
     done = call("resume", "plain")
-    assert done.stderr.startswith("interrupted; trials go on from their latest checkpoints; trainable: train of module")
-    line = done.stdout.strip()
-    assert line == f"Tuner.restore({str(plain)!r}, train).fit()"
-    grid = eval(line, {"Tuner": tune.Tuner, "train": make.train})  # noqa: S307  (the line that is tested)
+    assert done.stderr.endswith("interrupted; trials go on from their latest checkpoints\n")
+    first, second, _, last = done.stdout.splitlines()
+    assert first == "import tuner as tune"
+    assert second == f"from {make.train.__module__} import train"
+    assert last == f"tune.Tuner.restore({str(plain)!r}, train).fit()"
+    grid = eval(last, {"tune": tune, "train": make.train})  # noqa: S307  (the line that is tested)
     assert [result.metrics["training_iteration"] for result in grid] == [4, 4, 4]
 
 
-def test_what_could_only_be_described_stands_in_the_line(call, make, storage):
+def test_what_could_only_be_described_stands_in_the_program(call, make, storage):
     path = make.run(storage, "functions", space={"lr": tune.grid_search([1.0]), "kind": "plain", "loss": abs}, stop=lambda *_: False)
+    (path / "environment.json").unlink()
     done = call("resume", path, code=1)
-    assert done.stdout == f"Tuner.restore({str(path)!r}, train, param_space=param_space, stop=stop).fit()\n"
-    assert done.stderr.startswith("finished; nothing is left to run")
+    assert done.stdout.splitlines()[-1] == f"tune.Tuner.restore({str(path)!r}, train, param_space=param_space, stop=stop).fit()"
+    assert "param_space is what was given as param_space before\nstop is what was given as stop before\n" in done.stderr
+    assert "finished; nothing is left to run" in done.stderr
+
+
+def test_a_script_that_is_known_is_run_again(call, plain):
+    printed = call("resume", "plain", code=1).stdout
+    assert re.fullmatch(rf"TUNER_RESUME={re.escape(str(plain))} \S+ .*\n", printed)
+    (plain / "environment.json").write_text(json.dumps([{"script": "/gone/train.py", "arguments": []}]))
+    done = call("resume", "plain", code=1)
+    assert done.stdout.startswith("import tuner as tune\n")
+    assert "its script /gone/train.py is not there any more" in done.stderr
+    assert "give its new place with --script" in call("rerun", "plain", 1, code=2).stderr

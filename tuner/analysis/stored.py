@@ -7,7 +7,7 @@ scheduler and searcher were. It may still be running: read is what has been writ
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,18 @@ class StoredExperiment:
         return look_at(self.experiment, self.path.name, self.elapsed_s)
 
 
-def read_stored(path: Path) -> StoredExperiment:
+Decode = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""Returns a configuration for one that was written down."""
+
+
+def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
     """Return what a directory tells about the experiment in it.
 
     Where a configuration held objects, their descriptions stand in their places; arrays are what they were.
 
     Args:
         path: The experiment's directory; it may have been moved, and a driver may be writing in it.
+        decode: How configurations are read, None for as above.
 
     Raises:
         StorageError: If there is no experiment, or a later version wrote it.
@@ -69,28 +74,28 @@ def read_stored(path: Path) -> StoredExperiment:
         raise StorageError(f"{str(path)!r} holds no experiment; give the directory that fit() has made")
     driver = driver_of(path)
     declaration = read_declaration(path)
-    experiment, elapsed_s = _taken_up(path, declaration)
+    objects = ObjectStore(path)
+    experiment, elapsed_s = _taken_up(path, declaration, decode or (lambda config: _readable(config, objects)))
     experiment.take_results()
     for trial in experiment.trials:
         trial.local_path = str(trial_directory(path, trial.trial_id))
     return StoredExperiment(path, declaration, experiment, elapsed_s, driver)
 
 
-def _taken_up(path: Path, declaration: Mapping[str, Any]) -> tuple[Experiment, float]:
+def _taken_up(path: Path, declaration: Mapping[str, Any], decode: Decode) -> tuple[Experiment, float]:
     """Return the experiment and its running time: from its newest snapshot and what follows it, or from the whole journal."""
-    objects = ObjectStore(path)
     with warnings.catch_warnings():
         # A driver removes the older one while we look at it; and whoever restores is told of a damaged one.
         warnings.simplefilter("ignore", RuntimeWarning)
         snapshot = load_newest(path)
     if snapshot is not None:
         try:
-            experiment, elapsed_s = _remembered(snapshot, declaration, objects)
-            return experiment, _folded(experiment, path, objects, snapshot.last_sequence, elapsed_s)
+            experiment, elapsed_s = _remembered(snapshot, declaration, decode)
+            return experiment, _folded(experiment, path, decode, snapshot.last_sequence, elapsed_s)
         except (KeyError, TypeError, ValueError):
             pass  # another release has put it down; the journal still tells everything
     experiment = _new(declaration)
-    return experiment, _folded(experiment, path, objects)
+    return experiment, _folded(experiment, path, decode)
 
 
 def _new(declaration: Mapping[str, Any]) -> Experiment:
@@ -104,19 +109,19 @@ def _new(declaration: Mapping[str, Any]) -> Experiment:
     return Experiment(settings, FIFOScheduler(), NoopStopper())
 
 
-def _remembered(snapshot: Snapshot, declaration: Mapping[str, Any], objects: ObjectStore) -> tuple[Experiment, float]:
+def _remembered(snapshot: Snapshot, declaration: Mapping[str, Any], decode: Decode) -> tuple[Experiment, float]:
     experiment = _new(declaration)
-    trials = [trial_from(fields, lambda config: _readable(config, objects)) for fields in snapshot.state["trials"]]
+    trials = [trial_from(fields, decode) for fields in snapshot.state["trials"]]
     experiment.load_state_dict(snapshot.state["experiment"], trials)
     return experiment, float(snapshot.state["elapsed_s"])
 
 
-def _folded(experiment: Experiment, path: Path, objects: ObjectStore, after: int = 0, elapsed_s: float = 0.0) -> float:
+def _folded(experiment: Experiment, path: Path, decode: Decode, after: int = 0, elapsed_s: float = 0.0) -> float:
     """Fold what has happened after a record into the experiment, and return its running time then."""
     for past in happened(path, after, elapsed_s):
         elapsed_s = past.at_s
         if past.event is not None:
-            event, advice = records.with_configs(past.event, past.advice, lambda config: _readable(config, objects))
+            event, advice = records.with_configs(past.event, past.advice, decode)
             experiment.handle(event, elapsed_s, advice)
     return elapsed_s
 

@@ -64,7 +64,8 @@ COMMANDS: Final = {
     "stop": Entry(_STEER, "steering", "stop", "Stop an experiment, or one of its trials for good."),
     "pause": Entry(_STEER, "steering", "pause", "Lay a trial aside until it is resumed."),
     "fork": Entry(_STEER, "steering", "fork", "Begin a new trial where another one stood."),
-    "resume": Entry(_KEEP, "keeping", "resume", "Print the line that continues an experiment; let a paused trial go on."),
+    "resume": Entry(_KEEP, "keeping", "resume", "Print a command that continues an experiment; let a paused trial go on."),
+    "rerun": Entry(_KEEP, "keeping", "rerun", "Train one trial again, alone, with the same seed and configuration."),
     "doctor": Entry(_KEEP, "keeping", "doctor", "Check that an experiment is whole, and say what to do."),
     "prune": Entry(_KEEP, "keeping", "prune", "Show what takes room on the disk, and delete what is superseded."),
 }

@@ -1,16 +1,20 @@
-"""``tuner prune``, ``doctor`` and ``resume``: looking after experiments."""
+"""``tuner prune``, ``doctor``, ``resume`` and ``rerun``: looking after experiments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from tuner.analysis.stored import read_stored
+from tuner.environment import WITHHELD
 from tuner.loggers.formatting import printable
-from tuner.restoration import recorded_line
+from tuner.relaunch import RERUN, RESUME, launch_of, rerun_value
+from tuner.restoration import recorded_snippet
 from tuner.storage.driving import driver_of
 from tuner.upkeep.checkup import Finding, Level, check
 from tuner.upkeep.pruning import prune as pruned
@@ -18,7 +22,7 @@ from tuner.upkeep.standing import State, state_of
 from tuner.upkeep.usage import Keep, Usage, sum_of, usage_of
 
 from .app import FOUND, OK, UNREADABLE
-from .arguments import experiment_argument
+from .arguments import experiment_argument, find_trial, trial_argument
 from .output import Column, Output, output_option
 from .steering import optional_trial_argument, resume_trial
 
@@ -137,13 +141,13 @@ def _tell(findings: Sequence[Finding]) -> None:
 @experiment_argument
 @optional_trial_argument
 def resume(experiment: Path, trial: str | None) -> int:
-    """Print the line of Python that continues an experiment.
+    """Print a command that continues an experiment.
 
-    With a trial, let that trial go on, which somebody has paused while the experiment runs.
+    With a trial, let that trial go on, which was paused while the experiment runs.
 
-    The training code is not stored, so the line names it and your script has to have it; what else could only be described, functions and
-    objects of your own, stands there to be given again. On the standard error stands how the experiment is. Ends with 1 where a plain
-    restore would find nothing left to run.
+    The command runs the experiment's script again, as it was started; TUNER_RESUME has the script continue the experiment in place of
+    beginning another. Where the script is not known, as after a notebook, a Python program with its imports is printed. On the
+    standard error stands how the experiment is, and what has to be filled in. Ends with 1 where nothing is left to run.
 
     \b
     Examples:
@@ -154,11 +158,61 @@ def resume(experiment: Path, trial: str | None) -> int:
         resume_trial(experiment, trial)
         return OK
     stored = read_stored(experiment)
-    click.echo(recorded_line(experiment))
+    for line in _continuation(experiment):
+        click.echo(line, err=True)
     state = state_of(experiment, stored.experiment)
-    code = stored.declaration.get("trainable", {})
-    click.echo(f"{state}; {_advice(state)}; trainable: {code.get('qualname')} of module {code.get('module')}", err=True)
+    click.echo(f"{state}; {_advice(state)}", err=True)
     return FOUND if state is State.FINISHED else OK
+
+
+def _continuation(experiment: Path) -> Iterable[str]:
+    """Print what continues an experiment, and yield what the user has to know about it."""
+    launch = launch_of(experiment)
+    if launch and Path(launch.script).is_file():
+        click.echo(launch.shell_line(**{RESUME: str(experiment)}))
+        if launch.withheld:
+            yield f"an argument that looked like a secret was not recorded; put it in the place of {WITHHELD}"
+        return
+    program, lacking = recorded_snippet(experiment)
+    click.echo(program)
+    if launch:
+        yield f"its script {printable(launch.script)} is not there any more"
+    yield from map(printable, lacking)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@experiment_argument
+@trial_argument
+@click.option(
+    "--script", type=click.Path(exists=True, dir_okay=False, resolve_path=True), help="Where the script lies now, if it was moved."
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
+def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str, ...]) -> int:
+    """Train one trial again, alone, with the same seed and configuration.
+
+    Runs the experiment's script as it was started, with its recorded arguments unless others follow; in place of the experiment it trains
+    this trial, from its first iteration to the end of a full training, into an experiment of its own beside the other. At the end it says
+    how the results compare with those that were recorded. Ends with 1 where the trial fails.
+
+    \b
+    Examples:
+      tuner rerun digits 3
+      tuner rerun digits 3 --script moved/train.py -- --data elsewhere
+    """
+    trial_id = find_trial(trial, [one.trial_id for one in read_stored(experiment).experiment.trials], experiment)
+    launch = launch_of(experiment, script, arguments or None)
+    if launch is None:
+        raise click.UsageError(
+            f"{experiment.name} was begun in a notebook or an interpreter; call tune.rerun(path, {trial_id!r}, train) there"
+        )
+    if not Path(launch.script).is_file():
+        raise click.UsageError(f"the script {launch.script!r} is not there any more; give its new place with --script")
+    if launch.withheld:
+        raise click.UsageError("an argument of the script looked like a secret and was not recorded; give all its arguments after --")
+    if Path(launch.directory).is_dir():
+        os.chdir(launch.directory)
+    sys.stdout.flush()
+    os.execve(launch.arguments[0], list(launch.arguments), {**os.environ, RERUN: rerun_value(experiment, trial_id)})  # noqa: S606
 
 
 def _advice(state: State) -> str:

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from tuner.storage.checkpoints import Checkpoint, Provenance, commit, commit_fro
 
 from .autofill import AutoFill, counters_of, here
 from .failures import as_message, describe
-from .late_imports import imported_since, missing
+from .late_imports import imported_since, missing, packages_since
 from .messages import Assignment
 from .values import Converter
 
@@ -76,6 +77,7 @@ class Attempt:
         self._verdict = Verdict.CONTINUE
         self.may_stay = False
         self._missing = missing()
+        self._num_modules = len(sys.modules)
         self._is_over = False
         self._has_unread_answer = False
         self._next_checkpoint = assignment.next_checkpoint
@@ -108,6 +110,8 @@ class Attempt:
         told: dict[str, Any] = {"kind": "exited", "outcome": outcome, "failure": as_message(failure) if failure else None}
         if late := imported_since(self._missing):
             told["late_imports"] = late
+        if packages := packages_since(self._num_modules):
+            told["packages"] = packages
         self._channel.send({**told, "stays": True} if stays else told)
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:

@@ -7,14 +7,14 @@ From the worker: strict JSON objects, one a line, with the key ``kind``::
     {"kind": "saved", "checkpoint": {...}}
     {"kind": "save_failed", "failure": {"kind", "message", "traceback"}}
     {"kind": "exited", "outcome": "completed" | "stopped" | "failed", "failure": null | {...}, "stays": bool,
-     "late_imports": [...]}
+     "late_imports": [...], "packages": {"torch": "2.9.0"}}
     {"kind": "unfit"}
 
 To the worker: an `Assignment` at its birth, then one answer for each ``result``: ``{"verdict": "continue" | "pause" | "exploit" | "stop",
 "save": bool, "stay": bool}``. A worker that is told to save sends ``saved`` or ``save_failed`` before it goes on or exits. One that may
 stay, and says that it does, waits for the `Assignment` of its trial's next attempt, and answers it as at its birth, or with ``unfit`` if
-it cannot be reset, and ends. ``late_imports`` is what `late_imports` tells of. Non-finite floats travel as ``{"$float": "NaN" |
-"Infinity" | "-Infinity"}``; the driver never unpickles anything from a worker.
+it cannot be reset, and ends. ``late_imports`` and ``packages`` are what `late_imports` tells of. Non-finite floats travel as
+``{"$float": "NaN" | "Infinity" | "-Infinity"}``; the driver never unpickles anything from a worker.
 """
 
 from __future__ import annotations

@@ -67,6 +67,7 @@ class ProcessExecutor:
         kill_grace_s: float = 5.0,
         start_method: StartMethod | None = None,
         environ: Mapping[str, str] | None = None,
+        on_packages: Callable[[Mapping[str, str]], None] | None = None,
     ) -> None:
         """Start the zygote, without waiting for it.
 
@@ -79,6 +80,7 @@ class ProcessExecutor:
             start_method: ``"zygote"`` forks workers from a process that has loaded the trainable, ``"spawn"`` starts each
                 afresh; None takes the former on Linux.
             environ: Variables that all processes of trials are to have.
+            on_packages: Called with the versions of packages that a worker has imported.
 
         Raises:
             NotImplementedError: On Windows.
@@ -102,6 +104,7 @@ class ProcessExecutor:
         self._staying = StayingWorkers()
         self._events: list[Event] = []
         self._environ = dict(environ or {})
+        self._on_packages = on_packages
         self._overdue: list[tuple[float, int]] = []
         self._postponed = PostponedStarts()
         self._zygote_deaths = 0
@@ -314,6 +317,9 @@ class ProcessExecutor:
         if worker.late_imports:
             self._launcher.learn(worker.late_imports)
             self._watch_launcher()
+        if worker.packages and self._on_packages:
+            self._on_packages(worker.packages)
+            worker.packages = {}
 
     def _keep(self, worker: RemoteWorker, farewell: WorkerExited) -> None:
         """Tell the end of an attempt whose process waits for the next one."""

@@ -23,6 +23,8 @@ _STAY: Final = {
 
 _UNFIT: Final = {"kind": "unfit"}
 _STACK_LINES: Final = 60
+_MAX_PACKAGES: Final = 1_000
+_MAX_VERSION_LENGTH: Final = 100
 """How many of its last lines a killed worker is quoted with: it has written there where it was."""
 
 
@@ -40,6 +42,7 @@ class RemoteWorker:
         stays: Whether it has said so and waits for the next attempt of its trial.
         is_unfit: Whether it could not be reset for that, so that another process has to take its place.
         late_imports: Modules that it has had to import, and that the zygote had not.
+        packages: Versions of packages that it has imported.
         is_told: Whether the end of its attempt has been told, so that nobody is to hear of the end of its process.
         is_orphaned: Whether the zygote that had started it is dead.
         mask: What the selector watches its connection for, 0 for nothing.
@@ -47,7 +50,7 @@ class RemoteWorker:
 
     __slots__ = (
         "_complaint", "_is_waiting", "_kill_reason", "_stderr", "_stderr_start", "attempt", "command", "end", "farewell", "is_orphaned",
-        "is_told", "is_unfit", "late_imports", "mask", "number", "stays", "trial_id",
+        "is_told", "is_unfit", "late_imports", "mask", "number", "packages", "stays", "trial_id",
     )  # fmt: skip
 
     def __init__(self, number: int, command: StartWorker, end: DriverEnd, stderr: Path) -> None:
@@ -64,6 +67,7 @@ class RemoteWorker:
         self.end = end
         self.is_orphaned = False
         self.late_imports: list[str] = []
+        self.packages: dict[str, str] = {}
         self.mask = 0
         self._stderr = stderr
         self.take_on(command)
@@ -148,6 +152,7 @@ class RemoteWorker:
                 self.farewell = event
                 self.stays = message.get("stays") is True
                 self.late_imports = [name for name in message.get("late_imports") or () if isinstance(name, str)]
+                self.packages = _versions(message.get("packages"))
         return events
 
     def _check(self, event: Event) -> None:
@@ -157,3 +162,9 @@ class RemoteWorker:
             if self._is_waiting:
                 raise ValueError("a report came before the last one was answered")
             self._is_waiting = True
+
+
+def _versions(told: Any) -> dict[str, str]:
+    """Return what a worker says about packages as far as it is of the right kind."""
+    pairs = list(told.items())[:_MAX_PACKAGES] if isinstance(told, dict) else []
+    return {name: version[:_MAX_VERSION_LENGTH] for name, version in pairs if isinstance(version, str)}

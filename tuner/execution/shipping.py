@@ -70,9 +70,13 @@ def check_secrets(space: Mapping[str, Any]) -> None:
     Raises:
         ValueError: If it lacks some; names the variables.
     """
-    names = {leaf.name for _, value in _values_of(space) for _, leaf in leaves(value) if isinstance(leaf, Secret)}
-    if lacking := sorted(names - os.environ.keys()):
+    if lacking := sorted(names_of_secrets(space) - os.environ.keys()):
         raise ValueError(f"the environment must have every secret of param_space, got no variable {', '.join(lacking)}; set it first")
+
+
+def names_of_secrets(space: Mapping[str, Any]) -> set[str]:
+    """Return the names of the environment variables that a search space takes secrets from."""
+    return {leaf.name for _, value in _values_of(space) for _, leaf in leaves(value) if isinstance(leaf, Secret)}
 
 
 def _values_of(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

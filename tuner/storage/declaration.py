@@ -1,7 +1,8 @@
-"""What an experiment's directory declares: how it is found out, and what is read of it."""
+"""What an experiment's directory declares, and with what it was run."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -38,3 +39,12 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
             "update tuner-hpo"
         )
     return declaration
+
+
+def read_environments(directory: Path) -> list[Mapping[str, Any]]:
+    """Return with what each session of an experiment was run, the latest last; empty where that is not known."""
+    try:
+        sessions = json.loads((directory / layout.ENVIRONMENT).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [session for session in sessions if isinstance(session, dict)] if isinstance(sessions, list) else []

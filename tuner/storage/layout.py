@@ -5,6 +5,7 @@
     <storage_path>/<name>/
       lock                         flock'd for the driver's life
       experiment.json              the declaration
+      environment.json             script, arguments, versions and git commit of each session
       journal/<first sequence>.log segments of checksummed lines
       journal/torn-<segment>-<byte> what a recovery has cut off
       snapshot/<last sequence>.json the newest two
@@ -28,6 +29,8 @@ from tuner.errors import StorageError
 DEFAULT_STORAGE_PATH = "~/tuner_results"
 LOCK = "lock"
 DECLARATION = "experiment.json"
+ENVIRONMENT = "environment.json"
+"""Script, arguments, versions and git commit of each session; nothing depends on it."""
 JOURNAL = "journal"
 SNAPSHOT = "snapshot"
 OBJECTS = "objects"
@@ -93,7 +96,7 @@ def check_name(name: str) -> str:
 
 def is_own(name: str) -> bool:
     """Return whether a file or folder of this name, directly in an experiment's directory, is one that the engine makes there."""
-    kept = (LOCK, DECLARATION, JOURNAL, SNAPSHOT, OBJECTS, REQUESTS, LOGGED, PBT_GLOBAL)
+    kept = (LOCK, DECLARATION, ENVIRONMENT, JOURNAL, SNAPSHOT, OBJECTS, REQUESTS, LOGGED, PBT_GLOBAL)
     is_policy = name.startswith("pbt_policy_") and name.endswith(".txt")
     return name in kept or is_policy or name.startswith(STAGING_PREFIX) or _OWN_TRIAL.fullmatch(name) is not None
 

@@ -114,7 +114,7 @@ def nothing_left_behind(experiment: str | os.PathLike[str]) -> Iterator[None]:
 def _withdraw(directory: Path) -> None:
     journal = journal_directory(directory)
     checkpoints.sweep(directory)
-    for path in (*journal.glob("*"), directory / layout.DECLARATION):
+    for path in (*journal.glob("*"), directory / layout.ENVIRONMENT, directory / layout.DECLARATION):
         path.unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         journal.rmdir()

@@ -15,7 +15,6 @@ from tuner.analysis.stored import StoredExperiment, read_stored
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.directory import read_record
 from tuner.errors import CheckpointError, StorageError
-from tuner.restoration import recorded_line
 from tuner.storage import layout, snapshot
 from tuner.storage.arrays import decoded
 from tuner.storage.disk import LOCAL_DISK
@@ -217,7 +216,7 @@ def _outlook(stored: StoredExperiment) -> Iterator[Finding]:
     state = state_of(stored.path, stored.experiment)
     num_left = sum(not is_over(trial) for trial in stored.experiment.trials)
     if state is State.INTERRUPTED:
-        line = recorded_line(stored.path)
-        yield Finding("experiment", Level.OK, f"interrupted, {num_left} of its trials are not over; continue it with {line}")
+        command = f"tuner resume {stored.path}"
+        yield Finding("experiment", Level.OK, f"interrupted, {num_left} of its trials are not over; {command} prints how to continue it")
     else:
         yield Finding("experiment", Level.OK, str(state))

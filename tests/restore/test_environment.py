@@ -1,0 +1,143 @@
+"""What is recorded of script, versions and git commit, and that no secret is."""
+
+import json
+import subprocess
+import sys
+import types
+
+import pytest
+
+from tuner import environment
+from tuner.environment import EnvironmentRecorder, differences, git_state, loaded_packages, without_secrets
+from tuner.plan import derived_seed
+from tuner.storage.declaration import read_environments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (["--lr", "0.1", "--max-tokens", "100", "--author", "me", "data.csv"], None),
+        (["--password", "hunter2", "--lr", "1"], ["--password", "***", "--lr", "1"]),
+        (["--api-key=k1", "--apiKey", "k2", "--hub_token=k3"], ["--api-key=***", "--apiKey", "***", "--hub_token=***"]),
+        (["+db.password=x", "model.lr=0.1"], ["+db.password=***", "model.lr=0.1"]),
+        (["--use-token", "--lr", "1"], None),
+        (["--db", "postgres://me:pw@host/x"], ["--db", "postgres://***@host/x"]),
+        (["hf_abcdefghijklmnopqrst", "sk-abcdefghijklmnopqrst"], ["***", "***"]),
+        (["-p", "swordfish", "--url=https://host/?x=swordfish"], ["-p", "***", "--url=https://host/?x=***"]),
+        (["-p", "from-a-secret"], ["-p", "***"]),
+    ],
+)
+def test_arguments_are_kept_but_for_what_looks_like_a_secret(arguments, kept):
+    environ = {"DB_PASSWORD": "swordfish", "PLAIN": "from-a-secret", "SHORT_TOKEN": "1", "LR": "0.1"}
+    assert without_secrets(arguments, ["PLAIN"], environ) == (arguments if kept is None else kept)
+
+
+def test_versions_are_those_of_loaded_packages_and_nothing_is_imported_for_them(monkeypatch):
+    lazy = types.ModuleType("lazy_package")
+    lazy.__getattr__ = lambda name: pytest.fail(f"asked for {name}")
+    told = types.ModuleType("told_package")
+    told.__version__ = "1.2.3"
+    monkeypatch.setitem(sys.modules, "lazy_package", lazy)
+    monkeypatch.setitem(sys.modules, "told_package", told)
+    found = loaded_packages()
+    assert found["told_package"] == "1.2.3"
+    assert "lazy_package" not in found
+    assert {"json", "tuner", "pytest.mark"}.isdisjoint(found)
+    assert found["pytest"] == pytest.__version__
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A git repository with a committed script."""
+
+    def git(*arguments):
+        command = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org", "-C", str(tmp_path), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603
+
+    git("init", "-q")
+    (tmp_path / "train.py").write_text("1\n")
+    git("add", "train.py")
+    git("commit", "-qm", "first")
+    git_state.cache_clear()
+    yield tmp_path, git("rev-parse", "HEAD")
+    git_state.cache_clear()
+
+
+def test_a_clean_tree_is_its_commit(repository):
+    folder, commit = repository
+    assert git_state(str(folder / "train.py")) == {"commit": commit, "dirty": False}
+
+
+def test_a_tree_is_dirty_where_something_was_changed_or_the_script_is_unknown_to_git(repository):
+    folder, commit = repository
+    (folder / "notes.txt").write_text("unknown to git, and not the script\n")
+    assert git_state(str(folder / "train.py"))["dirty"] is False
+    git_state.cache_clear()
+    (folder / "other.py").write_text("2\n")
+    assert git_state(str(folder / "other.py")) == {"commit": commit, "dirty": True}
+    git_state.cache_clear()
+    (folder / "train.py").write_text("3\n")
+    assert git_state(str(folder))["dirty"] is True
+
+
+def test_where_there_is_no_repository_git_is_not_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "_git", lambda *_: pytest.fail("git was asked"))
+    assert git_state(str(tmp_path)) is None
+
+
+def run_session(directory, packages=(), **facts):
+    recorder = EnvironmentRecorder(directory)
+    recorder._facts |= facts
+    recorder.start()
+    recorder.add_packages(dict(packages))
+    recorder.close()
+
+
+def test_each_session_that_differs_is_kept(tmp_path):
+    run_session(tmp_path, script="/a/train.py")
+    run_session(tmp_path, script="/a/train.py", began="2031-01-01T00:00:00+00:00")
+    assert [session["script"] for session in read_environments(tmp_path)] == ["/a/train.py"]
+    run_session(tmp_path, {"late_package": "2.0", "nameless_package": ""}, script="/b/train.py")
+    first, second = read_environments(tmp_path)
+    assert (first["script"], second["script"]) == ("/a/train.py", "/b/train.py")
+    assert second["packages"]["late_package"] == "2.0"
+    assert "nameless_package" not in second["packages"]
+    assert second["python"]["version"].split(".")[0] == "3"
+
+
+def test_no_environment_variable_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_DATABASE", "postgres-at-home")
+    run_session(tmp_path)
+    assert "postgres-at-home" not in (tmp_path / "environment.json").read_text()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"script": 1}'])
+def test_a_file_that_cannot_be_read_tells_nothing(tmp_path, text):
+    (tmp_path / "environment.json").write_text(text)
+    assert read_environments(tmp_path) == []
+    run_session(tmp_path)
+    assert len(json.loads((tmp_path / "environment.json").read_text())) == 1
+
+
+def test_a_directory_that_has_gone_disturbs_nothing(tmp_path):
+    run_session(tmp_path / "gone")
+
+
+def test_what_is_another_now_is_told():
+    then = {
+        "python": {"version": "3.11"},
+        "packages": {"torch": "1", "numpy": "2", "gone": "1"},
+        "git": {"commit": "a" * 40, "dirty": True},
+    }
+    now = {"python": {"version": "3.12"}, "packages": {"torch": "2", "numpy": "2", "new": "1"}, "git": {"commit": "b" * 40, "dirty": False}}
+    assert differences(then, now) == [
+        "Python was 3.11 and is 3.12",
+        "torch was 1 and is 2",
+        "the git commit was aaaaaaaaaaaa and is bbbbbbbbbbbb",
+        "the working tree had changes then that were not committed",
+    ]
+    assert differences({}, {}) == []
+
+
+def test_the_seed_of_a_trial_stays_what_it_was_in_earlier_releases():
+    assert [derived_seed(1, "t00000"), derived_seed(1, "t00003"), derived_seed(2**32 - 1, "t00003")] == [2334103006, 1656671491, 3364714076]

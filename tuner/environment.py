@@ -1,0 +1,270 @@
+"""What an experiment is run with: script and arguments, versions of Python and of packages, git commit.
+
+Gathered in a thread shortly after the start, which therefore takes no longer, and written to ``environment.json``: an entry for each
+session that differs from the one before. No environment variable is written, and no argument that looks like a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+import importlib.metadata
+import itertools
+import json
+import logging
+import os
+import platform
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+from tuner.storage import atomic, layout
+from tuner.storage.declaration import read_environments
+from tuner.version import __version__
+
+WITHHELD: Final = "***"
+"""Stands for an argument, or the part of one, that looks like a secret."""
+_DELAY_S: Final = 0.2
+"""So long after the start the facts are gathered, unless the experiment is over before."""
+_LAST_WAIT_S: Final = 1.0
+_GIT_TIMEOUT_S: Final = 10.0
+_OWN: Final = frozenset({"tuner", "schedulers", "searchers"})
+
+_SECRET_WORDS: Final = frozenset({
+    "password", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "accesskey", "privatekey", "credential",
+    "credentials", "auth", "authorization",
+})  # fmt: skip
+_SECRET_PAIRS: Final = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")})
+_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+_NAMED: Final = re.compile(r"(?P<name>[-+~\w.:/@]+)=(?P<value>.*)", re.DOTALL)
+_IN_URL: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_KNOWN_TOKEN: Final = re.compile(
+    r"(?:sk|pk|rk)[-_][\w-]{16,}|hf_\w{16,}|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abps]-[\w-]{10,}|AKIA[A-Z0-9]{12,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?|\b[0-9a-f]{40,}\b"
+)
+_MIN_SECRET_LENGTH: Final = 4
+"""Shorter values of the environment are not looked for in arguments: they would turn up there by accident."""
+
+_log = logging.getLogger("tuner")
+
+
+@final
+class EnvironmentRecorder:
+    """Writes ``environment.json`` while an experiment runs.
+
+    Args:
+        directory: The experiment's directory.
+        secrets: Names of environment variables whose values are never written.
+    """
+
+    def __init__(self, directory: Path, secrets: Iterable[str] = ()) -> None:
+        self._directory = directory
+        self._facts = {"began": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), **_invocation(secrets)}
+        self._from_workers: dict[str, str] = {}
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tuner-environment", daemon=True)
+
+    def start(self) -> None:
+        """Begin to gather the facts."""
+        self._thread.start()
+
+    def add_packages(self, versions: Mapping[str, str]) -> None:
+        """Take in versions of packages that a worker has imported."""
+        self._from_workers.update(versions)
+
+    def close(self) -> None:
+        """Write what has become known; waits a second at most."""
+        self._is_over.set()
+        if self._thread.ident is not None:
+            self._thread.join(_LAST_WAIT_S)
+
+    def _run(self) -> None:
+        try:
+            earlier = read_environments(self._directory)
+            if not self._is_over.wait(_DELAY_S):
+                self._write(earlier)
+                self._is_over.wait()
+            self._write(earlier)
+        except Exception as error:  # noqa: BLE001  (nothing of the experiment depends on it)
+            _log.info("%s could not be written: %s", layout.ENVIRONMENT, error)
+
+    def _write(self, earlier: Sequence[Mapping[str, Any]]) -> None:
+        script = self._facts["script"]
+        packages = loaded_packages()
+        packages |= {name: known for name, told in dict(self._from_workers).items() if (known := told or _version_of(name))}
+        now = {
+            **self._facts,
+            "python": {"version": platform.python_version(), "executable": sys.executable},
+            "platform": platform.platform(),
+            "packages": dict(sorted(packages.items())),
+            "git": git_state(script or self._facts["directory"]),
+        }
+        if earlier and _without_time(earlier[-1]) == _without_time(now):
+            return
+        text = json.dumps([*earlier, now], indent=1, ensure_ascii=False) + "\n"
+        path = self._directory / layout.ENVIRONMENT
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            atomic.write_text(path, text, sync=False)
+
+
+def _without_time(session: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in session.items() if name != "began"}
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what of Python, packages and git commit is another now; packages that only one of the two has loaded do not count.
+
+    Example:
+        >>> differences({"python": {"version": "3.12.1"}}, {"python": {"version": "3.12.4"}})
+        ['Python was 3.12.1 and is 3.12.4']
+    """
+    told = []
+    old, new = then.get("python", {}).get("version"), now.get("python", {}).get("version")
+    if old != new:
+        told.append(f"Python was {old} and is {new}")
+    packages, loaded = then.get("packages") or {}, now.get("packages") or {}
+    told += [
+        f"{name} was {packages[name]} and is {loaded[name]}"
+        for name in sorted(packages)
+        if name in loaded and packages[name] != loaded[name]
+    ]
+    before, after = then.get("git") or {}, now.get("git") or {}
+    if before.get("commit") != after.get("commit"):
+        told.append(f"the git commit was {_short(before)} and is {_short(after)}")
+    if before.get("dirty"):
+        told.append("the working tree had changes then that were not committed")
+    return told
+
+
+def _short(git: Mapping[str, Any]) -> str:
+    return str(git.get("commit") or "none")[:12]
+
+
+def environment_now() -> dict[str, Any]:
+    """Return Python, packages and git commit of this process."""
+    invocation = _invocation(())
+    return {
+        "python": {"version": platform.python_version(), "executable": sys.executable},
+        "packages": loaded_packages(),
+        "git": git_state(invocation["script"] or invocation["directory"]),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------- the command line
+
+
+def _invocation(secrets: Iterable[str]) -> dict[str, Any]:
+    """Return how the process was started: script or module, arguments, working directory."""
+    main = sys.modules.get("__main__")
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    module = spec.name.removesuffix(".__main__") if spec is not None else None
+    is_file = bool(file) and Path(str(file)).is_file()
+    arguments = without_secrets(sys.argv[1:], secrets) if is_file else []
+    return {
+        "script": str(Path(str(file)).absolute()) if is_file else None,
+        "module": module if is_file else None,
+        "arguments": arguments,
+        "directory": os.getcwd(),  # noqa: PTH109  (a `Path` may not be what the system calls it)
+    }
+
+
+def without_secrets(arguments: Sequence[str], secrets: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the arguments of a command with everything that looks like a secret replaced by `WITHHELD`.
+
+    Those are values of options with names such as ``--password`` or ``--api-key``, passwords in URLs, tokens of well-known services, and
+    values of environment variables with such names.
+
+    Args:
+        arguments: What follows the script on its command line.
+        secrets: Names of further environment variables whose values are secret.
+        environ: The environment.
+
+    Example:
+        >>> without_secrets(["--lr", "0.1", "--api-key", "k1", "db.password=x", "--url=https://me:pw@host/"], environ={})
+        ['--lr', '0.1', '--api-key', '***', 'db.password=***', '--url=https://***@host/']
+    """
+    names = {*secrets, *filter(_is_secret, environ)}
+    values = sorted((value for name in names if len(value := environ.get(name, "")) >= _MIN_SECRET_LENGTH), key=len, reverse=True)
+    return [_masked(argument, previous, values) for previous, argument in itertools.pairwise(["", *arguments])]
+
+
+def _masked(argument: str, previous: str, values: Iterable[str]) -> str:
+    if previous.startswith("-") and "=" not in previous and _is_secret(previous) and not argument.startswith("-"):
+        return WITHHELD
+    if (named := _NAMED.fullmatch(argument)) and _is_secret(named["name"]):
+        return f"{named['name']}={WITHHELD}"
+    for value in values:
+        argument = argument.replace(value, WITHHELD)
+    return _KNOWN_TOKEN.sub(WITHHELD, _IN_URL.sub(WITHHELD, argument))
+
+
+def _is_secret(name: str) -> bool:
+    words = [word.lower() for word in _WORD.findall(name)]
+    return not _SECRET_WORDS.isdisjoint(words) or any(pair in _SECRET_PAIRS for pair in itertools.pairwise(words))
+
+
+# ---------------------------------------------------------------------------------------------------------------- versions
+
+
+def loaded_packages() -> dict[str, str]:
+    """Return the versions of the packages that this process has imported, by the names by which they are imported."""
+    tops = (name for name in list(sys.modules) if "." not in name and name not in sys.stdlib_module_names and name not in _OWN)
+    found = {name: version for name in tops if (version := _version_of(name))}
+    return {**found, "tuner-hpo": __version__}
+
+
+def _version_of(name: str) -> str | None:
+    # By vars, since a module may import whatever it likes where an attribute is asked for.
+    names = vars(sys.modules[name]) if name in sys.modules else {}
+    version = names.get("__version__")
+    if isinstance(version, str):
+        return version
+    return _distributed_version(name) if "__path__" in names or not names else None
+
+
+@functools.cache
+def _distributed_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except (importlib.metadata.PackageNotFoundError, ValueError, OSError):
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------------- git
+
+
+@functools.cache
+def git_state(place: str) -> Mapping[str, Any] | None:
+    """Return commit and dirty flag of the repository in which a script or a directory lies, None where there is none.
+
+    Asked once in the life of a process: what it runs was loaded at its start. A script that git does not know makes the tree dirty;
+    other unknown files do not. None as ``dirty`` means that git did not answer.
+    """
+    path = Path(place)
+    folder = path if path.is_dir() else path.parent
+    if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
+        return None
+    status = _git(folder, "status", "--porcelain=v2", "--branch", "--untracked-files=no")
+    if status is None:
+        return None
+    lines = status.splitlines()
+    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), None)
+    is_dirty = any(not line.startswith("#") for line in lines)
+    if path.is_file() and not is_dirty:
+        is_dirty = _git(folder, "ls-files", "--error-unmatch", "--", path.name) is None
+    return {"commit": None if commit == "(initial)" else commit, "dirty": is_dirty}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Return what git prints; nothing of the repository's configuration is executed, and no file is locked."""
+    command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
+    environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=False)  # noqa: S603
+        return done.stdout if done.returncode == 0 else None
+    return None

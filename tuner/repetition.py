@@ -1,0 +1,178 @@
+"""Training one trial of an experiment again, alone, with its configuration and its seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from schedulers import FIFOScheduler
+from schedulers.scheduler import Scheduler
+from searchers import BasicVariantGenerator
+from tuner.analysis.frames import flat_metrics
+from tuner.analysis.rows import JournalRows, Row, histories_of
+from tuner.analysis.stored import read_stored
+from tuner.core.result import AUTO_FILLED, TRAINING_ITERATION
+from tuner.core.stoppers import CombinedStopper, MaximumIterationStopper, stopper_from
+from tuner.core.trial import Trial
+from tuner.execution.resource_requests import resources_for, with_resources
+from tuner.execution.trainable import is_class_trainable
+from tuner.storage import layout
+from tuner.storage.configs import ConfigCodec, require_complete
+from tuner.storage.declaration import read_environments
+from tuner.storage.objects import ObjectStore
+
+from . import declarations, environment, fingerprint
+from .config import TuneConfig
+from .declarations import Absent
+from .defaults import full_iteration
+from .directory import Record, read_record
+from .plan import Plan, Rerun, make_plan
+
+_MAX_NAME: Final = 60
+_MAX_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """A trial that is to be trained again.
+
+    Attributes:
+        plan: An experiment of that trial alone.
+        trial_id: Its id in the experiment that it comes from.
+        recorded: Its results there.
+        notes: What is different now, or was decided, a line each.
+    """
+
+    plan: Plan
+    trial_id: str
+    recorded: Sequence[Row]
+    notes: Sequence[str]
+
+
+def plan_rerun(
+    path: Path,
+    trial: str | int,
+    trainable: Any,
+    *,
+    param_space: Mapping[str, Any] | None = None,
+    stop: Any = None,
+    **settings: Any,
+) -> Repetition:
+    """Return the experiment in which one trial of another experiment is trained again.
+
+    Args:
+        path: Directory of the other experiment; it may be running.
+        trial: The trial's id, or its number.
+        trainable: What the trial runs.
+        param_space: The other experiment's space; needed where the trial's configuration holds functions or objects from it.
+        stop: When the trial ends; None for what was declared.
+        **settings: Fields of the `RunConfig` that are to be different.
+
+    Raises:
+        ValueError: If there is no such trial, or it went on from another trial's checkpoint.
+        StorageError: If the experiment cannot be read, or the configuration holds objects and no `param_space` is given.
+    """
+    record = read_record(path)
+    stored = read_stored(path, ConfigCodec(param_space or {}, ObjectStore(path)).decode)
+    meant = _meant(trial, stored.experiment.trials, path)
+    require_complete(meant.config, meant.trial_id)
+    if meant.grafts:
+        raise ValueError(
+            f"trial {meant.trial_id} cannot be trained again alone, since it went on from a checkpoint of {meant.grafts[-1].donor_id}, got "
+            f"{trial!r}; PopulationBasedTrainingReplay({str(path / layout.pbt_policy(meant.trial_id))!r}) replays a schedule of PBT"
+        )
+    criterion, why = (stop, "") if stop is not None else _criterion(record, meant, trainable)
+    given = {
+        "callbacks": None,
+        "stop": criterion,
+        "name": f"{path.name[:_MAX_NAME]}_{meant.trial_id}_rerun",
+        "storage_path": path.parent,
+        "if_exists": "new",
+        "time_limit_s": None,
+        **settings,
+    }
+    absent: list[Absent] = []
+    run = declarations.constructed_config(record.parts["run_config"], "run_config", given, absent)
+    if absent:
+        raise ValueError(f"what {str(path)!r} could only describe cannot be restored: {', '.join(map(str, absent))}; use Tuner with it")
+    objective = (record.text.get("metric"), record.text.get("mode"))
+    metric, mode = objective if all(isinstance(part, str) for part in objective) else (None, None)
+    tune = TuneConfig(metric=metric, mode=mode, num_samples=1, scheduler=FIFOScheduler(), search_alg=BasicVariantGenerator())
+    if resources_for(trainable, meant.config) != dict(meant.resources):
+        trainable = with_resources(trainable, dict(meant.resources))
+    plan = make_plan(trainable, meant.config, tune, run)
+    rerun = Rerun(str(record.text.get("name", path.name)), meant.trial_id, record.seed_of(meant.trial_id))
+    rows = JournalRows(path, histories_of([meant])).of(meant.trial_id)
+    return Repetition(replace(plan, rerun=rerun, remark=""), meant.trial_id, rows, [*why.splitlines(), *_changes(record, path, plan)])
+
+
+def _meant(trial: str | int, trials: Sequence[Trial], path: Path) -> Trial:
+    by_id = {one.trial_id: one for one in trials}
+    wanted = f"t{int(trial):05d}" if str(trial).isdecimal() else str(trial)
+    if wanted not in by_id:
+        listed = ", ".join(list(by_id)[:_MAX_SHOWN]) + (", ..." if len(by_id) > _MAX_SHOWN else "")
+        raise ValueError(f"trial must be the id or the number of a trial in {str(path)!r}, got {trial!r}; there are {listed or 'none'}")
+    return by_id[wanted]
+
+
+def _criterion(record: Record, trial: Trial, trainable: Any) -> tuple[Any, str]:
+    """Return when the trial ends without its scheduler: where training ends that nobody stops early."""
+    absent: list[Absent] = []
+    stop = declarations.constructed(record.parts["run_config"].get("stop"), "run_config.stop", absent)
+    is_lost = bool(absent)
+    scheduler = declarations.constructed(record.parts["tune_config"].get("scheduler"), "tune_config.scheduler", absent)
+    scheduler = scheduler if isinstance(scheduler, Scheduler) else FIFOScheduler()
+    full = full_iteration(None if is_lost else stop, scheduler)
+    if full is not None:
+        limit = MaximumIterationStopper(full)
+        return (limit if is_lost else CombinedStopper(stopper_from(stop), limit)), ""
+    if is_lost or (is_class_trainable(trainable) and not isinstance(scheduler, FIFOScheduler)):
+        reached = max(1, trial.iteration)
+        return {TRAINING_ITERATION: reached}, f"it ends at iteration {reached}, which it had reached; stop= says otherwise"
+    return stop, ""
+
+
+def _changes(record: Record, path: Path, plan: Plan) -> Iterator[str]:
+    """Yield what is not as it was when the trial was trained."""
+    now = fingerprint.fingerprint(plan.trainable, plan.name)
+    yield from (f"changed since: {change}" for change in fingerprint.differences(record.trainable, now))
+    if sessions := read_environments(path):
+        yield from environment.differences(sessions[-1], environment.environment_now())
+
+
+def compared(recorded: Sequence[Row], again: Sequence[Row]) -> list[str]:
+    """Return line by line how the results of a trial that was trained again compare with those that were recorded.
+
+    Example:
+        >>> again = [{"loss": 0.5, "n": 1}, {"loss": 0.2, "n": 2}, {"loss": 0.1, "n": 3}]
+        >>> for line in compared([{"loss": 0.5, "n": 1}, {"loss": 0.25, "n": 2}], again):
+        ...     print(line)
+        loss differs from result 2 on: 0.2 instead of 0.25
+        n is the same in 2 of 2 recorded results
+        1 more result than was recorded
+    """
+    num_common = min(len(recorded), len(again))
+    if not num_common:
+        return ["there are no results to compare with those that were recorded" if recorded else "no results were recorded to compare with"]
+    then, now = ([flat_metrics(row) for row in rows[:num_common]] for rows in (recorded, again))
+    names = [name for name in dict.fromkeys(name for row in (*then, *now) for name in row) if name not in AUTO_FILLED]
+    lines, same = [], []
+    for name in names:
+        index = next((index for index in range(num_common) if not _is_same(then[index].get(name), now[index].get(name))), None)
+        if index is None:
+            same.append(name)
+        else:
+            lines.append(f"{name} differs from result {index + 1} on: {now[index].get(name)} instead of {then[index].get(name)}")
+    if same:
+        lines.append(f"{', '.join(same)} {'is' if len(same) == 1 else 'are'} the same in {num_common} of {len(recorded)} recorded results")
+    if (num_more := len(again) - len(recorded)) > 0:
+        lines.append(f"{num_more} more result{'s' if num_more > 1 else ''} than {'were' if num_more > 1 else 'was'} recorded")
+    return lines
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    are_nan = all(isinstance(value, float) and math.isnan(value) for value in (one, other))
+    return are_nan or one == other
