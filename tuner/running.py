@@ -17,7 +17,7 @@ from tuner.analysis.undecided import why_undecided
 from tuner.core.counsel import TIME_BUDGET
 from tuner.core.events import StopRequested
 from tuner.core.experiment import Experiment
-from tuner.core.progress import look_at
+from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.errors import CannotPause
@@ -128,6 +128,9 @@ class Run:
         self._began_s = 0.0
         self._line = Line()
         self._remarks = [] if resumption else [plan.remark]
+        self._progress: Callable[[], Progress]  # once there is a driver to ask
+        look = lambda: self._progress()  # noqa: E731, PLW0108  (looked up when it is called)
+        self._console = Console(look, min(plan.run.verbose, 2), reporter=plan.run.progress_reporter)
 
     def execute(self, line: Line | None = None) -> Finished:
         """Run the experiment to its end.
@@ -141,7 +144,8 @@ class Run:
         inspect_folder(directory)
         check_secrets(plan.space)
         plan.connect()
-        with contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects, self._environment))) as opened:
+        shutdown = _Shutdown(_make_executor(plan, directory, self._objects, self._environment))
+        with self._console.showing_warnings(), contextlib.closing(shutdown) as opened:
             self._began_s = opened.executor.clock()
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
@@ -202,7 +206,8 @@ class Run:
         insistence = Insistence(plan.run.storage_retry_s)
         log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence)
         look = partial(look_at, experiment, directory.name, full_iteration=full_iteration(plan.run.stop, plan.scheduler))
-        console = Console(lambda: look(driver.elapsed_s), min(plan.run.verbose, 2), reporter=plan.run.progress_reporter)
+        console = self._console
+        self._progress = lambda: look(driver.elapsed_s)
         own = [self._policies] if self._policies else []
         callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
         callbacks.set_state(stage.rebuilt.callbacks)

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -131,3 +132,29 @@ def test_a_notebook_gets_one_output_that_is_replaced_and_none_at_verbose_0(run_c
     assert final["text/html"].startswith("<div")
     assert "t00001" in final["text/html"]
     assert run_cell(verbose=0, reporter="tune.JupyterNotebookReporter()") == []
+
+
+def test_warnings_from_before_and_after_the_experiment_are_on_the_console(tmp_path):
+    """In a process of its own: pytest has a handler that takes all warnings, so that the console shows none."""
+    script = """
+import sys
+sys.modules["tensorboardX"] = None
+import tuner as tune
+
+class Broken(tune.Callback):
+    def setup(self, *arguments, **info):
+        raise RuntimeError("no connection")
+
+def train(config):
+    tune.report({"loss": config["x"]})
+
+for verbose in (0, 1):
+    run_config = tune.RunConfig(name=f"run{verbose}", storage_path=sys.argv[1], callbacks=[Broken()], verbose=verbose, executor="inline")
+    tune.Tuner(train, param_space={"x": tune.grid_search([1, 2])}, run_config=run_config).fit()
+"""
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], cwd=ROOT, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout.count("no TensorBoard files are written, since tensorboardX cannot be imported") == 1
+    assert done.stdout.count("pip install tensorboardX") == 1
+    assert "no connection" in done.stdout
+    assert "run0" not in done.stdout
+    assert done.stderr == ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, cast, final
 
@@ -86,6 +87,7 @@ class Console(Callback):
         self._metric: str | None = None
         self._experiment_path: Path | None = None
         self._handler: logging.Handler | None = None
+        self._keeps_warnings = False
         self._refresh_at = self._status_at = self._new_best_at = float("-inf")
         self._next_fraction = _STATUS_FRACTION
         self._leader: Trial | None = None
@@ -164,11 +166,21 @@ class Console(Callback):
             self.close()
 
     def close(self) -> None:
-        """Give the terminal and the engine's warnings back; nothing more is redrawn. May be called twice."""
+        """Give the terminal back, and the engine's warnings outside `showing_warnings`; nothing more is redrawn. May be called twice."""
         self._display.close()
-        handler, self._handler = self._handler, None
-        if handler is not None:
-            _log.removeHandler(handler)
+        if not self._keeps_warnings:
+            self._give_warnings_back()
+
+    @contextlib.contextmanager
+    def showing_warnings(self) -> Iterator[None]:
+        """Show the engine's warnings unless a handler of the user's does, also those of before `setup` and after the end."""
+        self._keeps_warnings = True
+        self._take_over_warnings()
+        try:
+            yield
+        finally:
+            self._keeps_warnings = False
+            self.close()
 
     def _progress(self) -> Progress:
         """Return how far the experiment is, and for how long it has not moved."""
@@ -243,6 +255,11 @@ class Console(Callback):
             self._display.say("further failures are only counted")
         else:
             self._display.say(failure_line(trial, will_retry=will_retry).text)
+
+    def _give_warnings_back(self) -> None:
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            _log.removeHandler(handler)
 
     def _take_over_warnings(self) -> None:
         if self._handler is None and not _has_visible_handler(_log):
