@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import re
+import shutil
 import sys
 from html.parser import HTMLParser
 
@@ -14,6 +15,7 @@ from tests.analysis.real_runs import HOSTILE
 from tuner.analysis import MemoryRows, ResultGrid
 from tuner.core.trial import Ending, Failure, Status
 from tuner.storage.strict_json import Opaque
+from tuner.version import __version__
 
 pytest.importorskip("plotly")
 
@@ -85,7 +87,7 @@ ALWAYS = ["all-trials", "slowest", "failed"]
 def test_each_experiment_has_the_charts_for_which_there_is_matter(experiment, page_of, kind, own):
     page = page_of(experiment(kind))
     common = ["best", "curves", "history", "importance", "parallel", "slices"]
-    assert page.sections() == [*common, *own, "slots", "quality", *ALWAYS]
+    assert page.sections() == [*common, *own, "slots", "quality", *ALWAYS, "setup"]
     drawn = [figure["place"] for figure in page.data("figures")]
     assert set(drawn) == {attrs["id"] for tag, attrs in page.elements if attrs.get("class") == "chart"}
     assert {name for tag, attrs in page.elements if tag == "a" for name in [attrs["href"][1:]]} <= {"best", *page.sections()}
@@ -95,8 +97,10 @@ def test_the_table_has_every_trial_with_metric_parameters_and_decision(experimen
     grid = experiment("asha")
     table = page_of(grid).data("trials")
     assert table["columns"] == ["trial", "state", "loss", "x", "kind", "iterations", "run time (s)", "decision"]
-    assert [row[0] for row in table["rows"]] == [trial.trial_id for trial in grid.trials]
-    assert table["rows"][table["best"]][0] == grid.get_best_result().trial_id
+    assert [row[2] for row in table["rows"]] == sorted(float(f"{trial.summary['loss'].last:.6g}") for trial in grid.trials)
+    assert {row[0] for row in table["rows"]} == {trial.trial_id for trial in grid.trials}
+    assert (table["num_best"], table["rows"][0][0]) == (1, grid.get_best_result().trial_id)
+    assert [table["columns"][place] for place in table["priority"]] == table["columns"]
     assert {row[-1].split(" ")[0] for row in table["rows"]} == {"asha.rung", "asha.max_t"}
 
 
@@ -115,12 +119,88 @@ def test_the_head_tells_what_people_ask_first(experiment, page_of):
         assert told in text
 
 
-def test_failed_trials_are_told_with_error_and_log(experiment, page_of):
+def test_failed_trials_are_grouped_by_cause_with_configuration_traceback_and_log(experiment, page_of):
     grid = experiment("plain")
     page = page_of(grid)
-    assert page.text.count("no luck") == 6
-    assert f"{grid.experiment_path}/" in page.text
-    assert "error.txt" in page.text
+    assert "6 of 12 trials failed, for one cause" in page.text
+    assert page.text.count("6 trials RuntimeError: no luck") == 1
+    assert "in curve\n    raise RuntimeError(" in page.text
+    failed = [trial for trial in grid.trials if trial.failures]
+    assert all(page.text.count(f"{grid.experiment_path}/{trial.trial_id}/error.txt") == 1 for trial in failed)
+
+
+def test_causes_differ_by_type_and_by_message_without_its_numbers(make, grid, page_of):
+    trials = [make.failed(f"t{number}", config={"x": number}) for number in range(6)]
+    told = [
+        ("ValueError", "nan at lr=0.1"),
+        ("ValueError", "nan at lr=2e-05"),
+        ("ValueError", "shape (3, 4)"),
+        ("KeyError", "nan at lr=0.1"),
+    ]
+    for trial, (kind, message) in zip(trials[1:], told, strict=False):
+        trial.failures = [Failure(kind, message, f"Traceback of {trial.trial_id}")]
+    text = page_of(grid(trials)).text
+    assert "6 of 6 trials failed, for 4 causes" in text
+    assert text.index("2 trials ValueError: nan at lr=0.1") < text.index("1 trial ValueError: shape (3, 4)")
+    assert ("Traceback of t1" in text, "Traceback of t2Traceback" in text) == (True, False)
+
+
+def test_the_foot_tells_how_the_experiment_was_searched_and_how_to_reproduce_it(experiment, page_of):
+    text = page_of(experiment("asha")).text
+    for told in (
+        "SearcherBasicVariantGenerator()",
+        "SchedulerAsyncHyperBandScheduler(max_t=9, grace_period=1, reduction_factor=3, type='stopping')",
+        "Seed1",
+        "Samples asked for20",
+        f"Version of tuner-hpo{__version__}",
+        "'kind': tune.choice(['a', 'b']),",
+        "seed=1,",
+    ):
+        assert told in text
+    assert re.search(r"Begun\d{4}-\d\d-\d\d \d\d:\d\d UTC", text)
+
+
+def test_the_foot_tells_with_what_the_latest_session_was_run(experiment, page_of, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(experiment("asha").experiment_path, copy)
+    session = {
+        "script": "/home/me/train.py", "module": None, "arguments": ["--lr", "a b"], "python": {"version": "3.12.1"}, "platform": "Linux",
+        "packages": {"torch": "2.9.0", "numpy": "2.1.0"}, "git": {"commit": "abc123", "dirty": True},
+    }  # fmt: skip
+    (copy / "environment.json").write_text(json.dumps([{"script": "/old.py"}, session]))
+    text = page_of(ResultGrid.from_directory(copy)).text
+    for told in (
+        "Commandpython /home/me/train.py --lr 'a b'",
+        "Python3.12.1",
+        "Git commitabc123, with uncommitted changes",
+        "Packagestorch 2.9.0, numpy 2.1.0",
+    ):
+        assert told in text
+    assert "/old.py" not in text
+    (copy / "environment.json").write_text('{"not": "a list"}')
+    assert "Command" not in page_of(ResultGrid.from_directory(copy)).text
+
+
+def test_the_best_configuration_can_be_copied_as_a_python_dictionary(experiment, page_of):
+    grid = experiment("plain")
+    page = page_of(grid)
+    assert sum(tag == "button" and attrs.get("data-copy") == "best-config" for tag, attrs in page.elements) == 1
+    assert repr(grid.get_best_result().config["x"]) in page.text
+    assert any(tag == "pre" and attrs.get("id") == "best-config" for tag, attrs in page.elements)
+
+
+def test_several_objectives_have_a_front_in_place_of_a_best_trial(experiment, page_of):
+    grid = experiment("tradeoff")
+    page = page_of(grid)
+    front = grid.get_best_results()
+    sections = page.sections()
+    assert sections[:2] == ["front", "pareto"]
+    assert {"importance", "importance-2", "curves", "slices"} <= set(sections)
+    assert f"Pareto front{len(front)} of 24 trials" in page.text
+    assert "no trial is the best" not in page.text
+    table = page.data("trials")
+    assert table["columns"][2:4] == ["accuracy", "size"]
+    assert [row[0] for row in table["rows"][: table["num_best"]]] == [result.trial_id for result in front]
 
 
 def test_nothing_of_the_users_is_markup_or_code(grid, page_of, make):

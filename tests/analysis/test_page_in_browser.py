@@ -1,5 +1,6 @@
 """The report in a real browser: every chart is drawn, no script complains, and the table does what it is told."""
 
+import ast
 import shutil
 
 import pytest
@@ -63,11 +64,13 @@ def test_all_charts_are_drawn_and_nothing_is_complained_about(experiment, opened
 def test_the_table_is_sorted_by_numbers_and_back(experiment, page):
     grid = experiment("asha")
     click = "[...document.querySelectorAll('#trial-table th button')].find(button => button.textContent === 'loss').click()"
-    losses = sorted(float(f"{trial.summary['loss'].last:.6g}") for trial in grid.trials)
+    losses = pytest.approx(sorted(trial.summary["loss"].last for trial in grid.trials), rel=1e-4)
+    worst_first = pytest.approx(sorted((trial.summary["loss"].last for trial in grid.trials), reverse=True), rel=1e-4)
+    assert [float(cell) for cell in page.run(CELLS.format(column=2))] == losses  # the best first
     page.run(click)
     assert [float(cell) for cell in page.run(CELLS.format(column=2))] == losses
     page.run(click)
-    assert [float(cell) for cell in page.run(CELLS.format(column=2))] == losses[::-1]
+    assert [float(cell) for cell in page.run(CELLS.format(column=2))] == worst_first
     assert page.run("document.querySelector('th[aria-sort]').textContent") == "loss"
 
 
@@ -94,6 +97,55 @@ def test_more_rows_are_shown_when_asked_for(make, opened, tmp_path):
     browser.run("document.getElementById('more').click()")
     assert len(browser.run(CELLS.format(column=0))) == 120
     assert browser.run("document.getElementById('more').hidden") is True
+
+
+CLIPPED = "(() => { const box = document.querySelector('#all-trials .scroll'); return box.scrollWidth - box.clientWidth; })()"
+HEADS = "[...document.querySelectorAll('#trial-table th')].filter(cell => !cell.hidden).map(cell => cell.textContent)"
+
+
+@pytest.mark.parametrize("width", [700, 1400])
+def test_the_table_shows_the_columns_for_which_there_is_room_and_all_when_asked(make, opened, tmp_path, width):
+    names = [f"parameter_number_{number}" for number in range(25)]
+    config = dict.fromkeys(names, 0.123456789)
+    trials = [
+        make.trial(f"t{n}", [{"other": 1.0, "loss": n / 7}], config={name: value + n for name, value in config.items()}) for n in range(3)
+    ]
+    browser = opened(ResultGrid(trials, str(tmp_path), MemoryRows({}), "loss", "min"))
+    browser.resize(width, 900)
+    assert browser.comes(f"{CLIPPED} === 0")
+    shown = browser.run(HEADS)
+    assert shown[:4] == ["trial", "state", "loss", "parameter_number_0"]
+    assert 4 <= len(shown) < 31
+    browser.run("document.getElementById('columns').click()")
+    assert browser.run(HEADS) == ["trial", "state", "loss", "other", *names, "iterations", "run time (s)", "decision"]
+    assert browser.run("document.getElementById('columns').textContent") == "Fewer columns"
+    browser.run("document.getElementById('columns').click()")
+    assert browser.run(HEADS) == shown
+
+
+def test_a_chart_whose_values_span_decades_changes_its_scale(make, opened, tmp_path):
+    rows = {f"t{n}": [{"loss": 10.0**-step, "training_iteration": step} for step in range(1, 6)] for n in range(3)}
+    trials = [make.trial(name, results, config={"x": number}) for number, (name, results) in enumerate(rows.items())]
+    browser = opened(ResultGrid(trials, str(tmp_path), MemoryRows(rows), "loss", "min"))
+    scale = "document.querySelector('#chart-curves')._fullLayout.yaxis.type"
+    button = "document.querySelector('#curves button.scale')"
+    assert (browser.run(scale), browser.run(f"{button}.textContent")) == ("log", "Linear scale")
+    browser.run(f"{button}.click()")
+    assert browser.comes(f"{scale} === 'linear'")
+    assert browser.run(f"{button}.textContent") == "Log scale"
+    browser.run(f"{button}.click()")
+    assert browser.comes(f"{scale} === 'log'")
+    assert browser.complaints == []
+
+
+def test_the_best_configuration_and_the_code_are_copied(experiment, page):
+    page.run("document.execCommand = () => { window.selected = document.activeElement.value; return true; }")
+    page.run("Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })")
+    page.run("document.querySelector('#best button.copy').click()")
+    assert page.comes("document.querySelector('#best button.copy').textContent === 'Copied'")
+    assert ast.literal_eval(page.run("window.selected")) == experiment("asha").get_best_result().config
+    page.run("document.querySelector('#setup button.copy').click()")
+    assert page.comes("window.selected.startsWith('import tuner as tune')")
 
 
 @pytest.mark.parametrize("width", [360, 700, 1600])

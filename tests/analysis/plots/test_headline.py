@@ -6,7 +6,8 @@ import pytest
 
 from tuner.analysis import MemoryRows
 from tuner.analysis.plots import Source
-from tuner.analysis.plots.headline import failed, headline, saving, slowest
+from tuner.analysis.plots.failures import failed
+from tuner.analysis.plots.headline import headline, saving, slowest
 from tuner.core.trial import Ending, Failure, Status
 
 

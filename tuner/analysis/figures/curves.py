@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.analysis.plots.curves import Curve
 
-from .style import BEST, OTHER, STATE_COLORS, label, metric_axis, new_figure
+from .style import BEST, OTHER, STATE_COLORS, label, metric_axis, new_figure, offer_log_scale
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -35,6 +35,7 @@ def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str
     figure.update_xaxes(title_text=label(x))
     values = [value for curve in curves for value in curve.values]
     figure.update_yaxes(**metric_axis(metric, mode, values))
+    offer_log_scale(figure, ["yaxis"], values)
     return figure
 
 

@@ -10,7 +10,21 @@ from tuner.analysis.importances import Importances
 from tuner.analysis.plots.parameters import Axis, Scale, Tried
 from tuner.analysis.ranking import Mode, rank
 
-from .style import BEST, GOOD, OTHER, config_text, label, linear_ticks, log_axis, log_ticks, metric_axis, new_figure, number, require_plotly
+from .style import (
+    BEST,
+    GOOD,
+    OTHER,
+    config_text,
+    label,
+    linear_ticks,
+    log_axis,
+    log_ticks,
+    metric_axis,
+    new_figure,
+    number,
+    offer_log_scale,
+    require_plotly,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -147,6 +161,7 @@ def slice_figure(trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mod
     upright = metric_axis(metric, mode, [one.value for one in trials], is_short=num_rows > 1)
     figure.update_yaxes(**{key: value for key, value in upright.items() if key != "title_text"})
     figure.update_yaxes(title_text=upright["title_text"], col=1)
+    offer_log_scale(figure, [name for name in figure.layout if name.startswith("yaxis")], [one.value for one in trials])
     return figure
 
 

@@ -13,7 +13,7 @@ from tuner.analysis.plots.slots import Span
 from tuner.analysis.ranking import Mode
 from tuner.core.pareto import Objectives
 
-from .style import BEST, OTHER, STATE_COLORS, drawn, label, metric_axis, new_figure, seconds, time_axis
+from .style import BEST, OTHER, STATE_COLORS, drawn, label, metric_axis, new_figure, offer_log_scale, seconds, time_axis
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -46,7 +46,9 @@ def history_figure(steps: Sequence[HistoryStep], metric: str, mode: Mode, *, is_
         line={"color": BEST, "width": 2.6, "shape": "hv"}, hovertemplate="%{text}: %{y:.6g}<extra></extra>",
     )  # fmt: skip
     figure.update_xaxes(title_text=f"{name} since the beginning" if is_over_time else "trial")
-    figure.update_yaxes(**metric_axis(metric, mode, [step.best for step in steps]))
+    values = [step.best for step in steps] + ([] if is_over_time else [step.value for step in steps])
+    figure.update_yaxes(**metric_axis(metric, mode, values))
+    offer_log_scale(figure, ["yaxis"], values)
     figure.update_layout(showlegend=not is_over_time)
     return figure
 
@@ -80,6 +82,9 @@ def pareto_figure(points: Sequence[Tradeoff], objectives: Objectives) -> go.Figu
             )  # fmt: skip
         for update, axis in ((figure.update_xaxes, first), (figure.update_yaxes, second)):
             update(**metric_axis(*objectives[axis], [point.values[axis] for point in points]), row=row + 1, col=column + 1)
+        number = "" if place == 0 else str(place + 1)
+        offer_log_scale(figure, [f"xaxis{number}"], [point.values[first] for point in points])
+        offer_log_scale(figure, [f"yaxis{number}"], [point.values[second] for point in points])
     return figure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ STATE_COLORS: Final[Mapping[str, str]] = {
 
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _WIDE: Final = 100.0
+_DECADE: Final = 10.0
 MAX_TEXT: Final = 40
 """Longer names and values are cut in charts."""
 
@@ -137,6 +138,21 @@ def metric_axis(metric: str, mode: str | None, values: Sequence[float], *, is_sh
     is_wide = mode == "min" and bool(finite) and min(finite) > 0 and max(finite) > _WIDE * min(finite)
     scale = log_axis(min(finite), max(finite)) if is_wide else {}
     return {"title_text": label(metric) + ("" if is_short else direction(mode)), **scale}
+
+
+def offer_log_scale(figure: go.Figure, axes: Iterable[str], values: Sequence[float]) -> None:
+    """Note in a chart's ``layout.meta`` how its axes look on a logarithmic scale, for a switch; nothing where values span no decade.
+
+    Args:
+        figure: The chart.
+        axes: Names of the axes, e.g. ``["yaxis", "yaxis2"]``.
+        values: What they show; they have to be positive.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite or min(finite) <= 0 or max(finite) < _DECADE * min(finite):
+        return
+    known = dict(figure.layout.meta or {}).get("log", {})
+    figure.update_layout(meta={"log": {**known, **dict.fromkeys(axes, log_axis(min(finite), max(finite)))}})
 
 
 def log_axis(low: float, high: float) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +17,7 @@ from tuner.analysis.plots.curves import learning_curves
 from tuner.analysis.plots.history import history_over_time, history_over_trials
 from tuner.analysis.plots.lineage import lineage, schedules
 from tuner.analysis.plots.parameters import Axis, axes, param_importances, tried
-from tuner.analysis.plots.pareto import pareto
+from tuner.analysis.plots.pareto import Tradeoff, pareto
 from tuner.analysis.plots.rungs import rungs
 from tuner.analysis.plots.slots import spans
 from tuner.analysis.plots.source import Source
@@ -59,6 +59,9 @@ def charts(source: Source) -> Iterator[Chart]:
     Args:
         source: The experiment.
     """
+    if source.several:
+        yield _pareto(source)
+        source = source if source.metric else source.with_objective(source.several[0][0], None)
     if source.metric is None or source.mode is None:
         yield Chart("curves", "Learning curves", "The experiment names no metric and no mode, so nothing can be compared.", None)
     elif not source.trials or not any(source.metric in trial.summary for trial in source.trials):
@@ -66,18 +69,36 @@ def charts(source: Source) -> Iterator[Chart]:
     else:
         importance = _importance(source)
         yield _curves(source)
-        yield _history(source, is_wide=importance.is_wide)
+        # In two columns no place stays empty: beside the history there is one importance, or an odd number of them.
+        yield _history(source, is_wide=importance.is_wide or len(source.several) % 2 == 0 < len(source.several))
         yield importance
+        for number, (metric, _) in enumerate(source.several[1:], start=2):
+            yield _importance(source.with_objective(metric, None), f"importance-{number}")
         yield from _parameters(source)
     for chart in (_rungs, _lineage, _schedules, _slots, _quality):
         yield from chart(source)
+
+
+def _pareto(source: Source) -> Chart:
+    points = pareto(source, source.several)
+    if not points:
+        return Chart("pareto", "Trade-off between the objectives", "No trial has a finite value of each objective.", None)
+    shown, note = _thinned(points)
+    note = f"Last values; orange are the trials that no other one beats in every objective.{note}"
+    return Chart("pareto", "Trade-off between the objectives", note, pareto_figure(shown, source.several))
+
+
+def _thinned(points: Sequence[Tradeoff]) -> tuple[list[Tradeoff], str]:
+    """Return the points that are drawn, the front among them, and what is to be said about those that are not."""
+    shown = [point for point in points if point.is_on_front] + spread([point for point in points if not point.is_on_front], _MAX_POINTS)
+    return shown, f" Drawn are {len(shown):,} of {len(points):,} trials, the front among them." if len(shown) < len(points) else ""
 
 
 def _curves(source: Source) -> Chart:
     metric, mode = source.objective
     found = learning_curves(source)
     num_long = sum(curve.num_results > MAX_POINTS for curve in found)
-    notes = []
+    notes = [_objective_note(source).strip()]
     if len(source.trials) > MAX_TRIALS:
         half = MAX_TRIALS // 2
         notes.append(f"Drawn are {MAX_TRIALS} of {len(source.trials):,} trials: the best {half}, and others spread evenly over the ranks.")
@@ -85,27 +106,34 @@ def _curves(source: Source) -> Chart:
         notes.append(
             f"Of curves with more than {MAX_POINTS} points ({num_long} here) first, last, extremes and others evenly between are drawn."
         )
-    return Chart("curves", "Learning curves", " ".join(notes), curves_figure(found, metric, mode, TRAINING_ITERATION))
+    return Chart("curves", "Learning curves", " ".join(filter(None, notes)), curves_figure(found, metric, mode, TRAINING_ITERATION))
+
+
+def _objective_note(source: Source) -> str:
+    """Return which of several objectives a chart of one metric shows; empty where there is but one."""
+    return f"By {source.metric}, one of the objectives. " if source.several else ""
 
 
 def _history(source: Source, *, is_wide: bool) -> Chart:
     steps = history_over_time(source)
     is_over_time = bool(steps)
     figure = history_figure(steps or history_over_trials(source), *source.objective, is_over_time=is_over_time)
-    return Chart("history", "Best so far", "Of any trial, at any of its results.", figure, is_wide=is_wide)
+    return Chart(
+        "history", "Best so far", f"{_objective_note(source)}Best value of any trial, at any of its results.", figure, is_wide=is_wide
+    )
 
 
-def _importance(source: Source) -> Chart:
-    title = "Parameter importance"
+def _importance(source: Source, name: str = "importance") -> Chart:
+    title = f"Parameter importance for {source.metric}" if source.several else "Parameter importance"
     try:
         found = param_importances(source, with_errors=True)
     except (ImportError, ValueError) as error:
-        return Chart("importance", title, f"Not shown: {error}.", None)
+        return Chart(name, title, f"Not shown: {error}.", None)
     num_params, num_best = len(found.shares), num_best_of(found.num_trials)
     more = f" Drawn are the first 20 of {num_params}." if num_params > 20 else ""  # noqa: PLR2004  (of the figure)
     compared = f"{found.num_trials:,} of {len(source.trials):,} trials by {source.metric} at iteration {found.iteration}"
     return Chart(
-        "importance",
+        name,
         title,
         f"Compared are {compared}: how differently each parameter is distributed among the best {num_best} (PED-ANOVA), ± its standard "
         f"error.{more}",
@@ -123,7 +151,7 @@ def _parameters(source: Source) -> Iterator[Chart]:
     shown = chosen_axes(source, None, MAX_AXES)
     lines = tried(source, _MAX_LINES)
     notes = [
-        "Each line is a trial; better is up."
+        f"{_objective_note(source)}Each line is a trial; better is up."
         + (" A line below an axis: the trial has no such parameter." if _is_conditional(source, shown) else "")
     ]
     if len(source.trials) > len(lines):
@@ -142,6 +170,7 @@ def _parameters(source: Source) -> Iterator[Chart]:
     note = (
         f"Drawn are {len(dots):,} of {len(source.trials):,} trials, spread evenly over the ranks." if len(source.trials) > len(dots) else ""
     )
+    note = f"{_objective_note(source)}{note}"
     yield Chart("slices", "Parameter against metric", note, slice_figure(dots, sliced, metric, mode), min_width=220 * min(3, len(sliced)))
 
 
@@ -197,7 +226,5 @@ def _quality(source: Source) -> Iterator[Chart]:
     objectives = ((TIME_TOTAL_S, "min"), (source.metric, source.mode))
     points = pareto(source, objectives)
     note = "Training time and last value of each trial; the line joins those that no other one beats in both."
-    shown = [point for point in points if point.is_on_front] + spread([point for point in points if not point.is_on_front], _MAX_POINTS)
-    if len(shown) < len(points):
-        note += f" Drawn are {len(shown):,} of {len(points):,} trials, the front among them."
-    yield Chart("quality", "Quality against training time", note, pareto_figure(shown, objectives))
+    shown, more = _thinned(points)
+    yield Chart("quality", "Quality against training time", note + more, pareto_figure(shown, objectives))

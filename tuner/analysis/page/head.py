@@ -1,24 +1,29 @@
-"""What stands on the page as text: the experiment in figures, its best trial, its slowest and failed ones."""
+"""What stands on the page as text: the experiment in figures, its best trial or Pareto front, its slowest ones."""
 
 from __future__ import annotations
 
+import pprint
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
 from tuner.analysis.figures.style import STATE_COLORS, direction, seconds
-from tuner.analysis.plots.headline import Headline, failed, headline, slowest
-from tuner.analysis.plots.parameters import as_text
+from tuner.analysis.plots.headline import Headline, headline, slowest
+from tuner.analysis.plots.parameters import as_text, axes
 from tuner.analysis.plots.source import Source
+from tuner.core.pareto import best_trials, values_of
+from tuner.core.trial import Trial
 
 _MAX_TEXT: Final = 160
-_MAX_FAILED: Final = 100
+_MAX_FRONT: Final = 50
+_NONE: Final = "\u2013"
+"""Stands for a parameter that a trial does not have."""
 
 
 def head(source: Source) -> str:
     """Return the head of the page: name, place and the figures that people ask for first."""
     figures = headline(source)
-    cells = "".join([_best(figures), _trials(figures), _time(figures), _saved(figures)])
+    cells = "".join([_best(source, figures), _trials(figures), _time(figures), _saved(figures)])
     place = f'<div class="soft path">{escape(figures.path)}</div>'
     return f'<header><h1>{escape(figures.name)}</h1>{place}<dl class="figures">{cells}</dl></header>'
 
@@ -29,7 +34,11 @@ def _cell(name: str, value: str, more: str = "", kind: str = "") -> str:
     return f'<div class="figure{kind}"><dt>{name}</dt><dd>{value}{small}</dd></div>'
 
 
-def _best(figures: Headline) -> str:
+def _best(source: Source, figures: Headline) -> str:
+    if source.several:
+        names = ", ".join(f"{escape(metric)}{direction(mode)}" for metric, mode in source.several)
+        num_best = len(best_trials(source.trials, source.several))
+        return _cell('<a href="#front">Pareto front</a>', f"{num_best:,} of {figures.num_trials:,} trials", names, " best")
     if figures.metric is None:
         return _cell("Metric", "none", "The experiment names none, so no trial is the best one.")
     name = f"Best {escape(figures.metric)}{direction(figures.mode)}"
@@ -65,25 +74,63 @@ def _saved(figures: Headline) -> str:
 def best_section(source: Source) -> str:
     """Return the best trial with its parameters; nothing where there is none."""
     figures = headline(source)
-    if figures.best_trial_id is None:
+    if source.best is None:
         return ""
-    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(_text(value))}</dd></div>" for name, value in figures.best_config.items())
-    title = f"Best trial: {escape(figures.best_trial_id)}"
-    return f'<section id="best" class="wide"><h2>{title}</h2><dl class="params">{items}</dl></section>'
+    items = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(short_text(value))}</dd></div>" for name, value in figures.best_config.items()
+    )
+    title = f"Best trial: {escape(source.best.trial_id)}"
+    return f'<section id="best" class="wide"><h2>{title}</h2>{_copied(source.best)}<dl class="params">{items}</dl></section>'
+
+
+def _copied(trial: Trial) -> str:
+    """Return a button that copies a trial's configuration as a Python dictionary, and that dictionary, which is not shown."""
+    text = pprint.pformat(dict(trial.config), sort_dicts=False, width=100)
+    button = '<button class="more copy" type="button" data-copy="best-config">Copy configuration</button>'
+    return f'{button}<pre id="best-config" hidden>{escape(text)}</pre>'
+
+
+def front_section(source: Source) -> str:
+    """Return the trials on the Pareto front with their objectives and parameters; nothing where there is but one objective."""
+    if not source.several:
+        return ""
+    objectives = [f"{metric}{direction(mode)}" for metric, mode in source.several]
+    params = [axis.name for axis in axes(source.trials)]
+    front = best_trials(source.trials, source.several)
+    rows = []
+    for trial in front[:_MAX_FRONT]:
+        config = trial.evaluated_params
+        values = [short_text(value) for value in values_of(trial, source.several) or ()]
+        rows.append([trial.trial_id, *values, *(short_text(config[name]) if name in config else _NONE for name in params)])
+    note = "No other trial beats these in every objective; compared are last values."
+    if len(front) > len(rows):
+        note += f" The first {len(rows)} of {len(front):,}."
+    return _table("front", "Pareto front", ["trial", *objectives, *params], rows, note if rows else "No trial has a finite value of each.")
 
 
 def tables(source: Source) -> str:
-    """Return the tables: all trials, which the page's script fills, the slowest and the failed ones."""
-    return "\n".join([_ALL_TRIALS, _slowest(source), _failed(source)])
+    """Return the tables: all trials, which the page's script fills, and the slowest ones."""
+    return "\n".join([_all_trials(source), _slowest(source)])
 
 
-_ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All trials</h2>
+_ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All trials</h2><p class="note">{note}</p>
 <div class="tools"><input id="filter" type="search" aria-label="Filter"
  placeholder="Filter: a text, or conditions such as lr&lt;0.01 state=failed">
-<select id="state" aria-label="State"><option value="">every state</option></select><span id="count" class="soft"></span></div>
+<select id="state" aria-label="State"><option value="">every state</option></select><span id="count" class="soft"></span>
+<button id="columns" class="more" type="button" hidden></button></div>
 <div class="scroll"><table id="trial-table"><thead><tr></tr></thead><tbody></tbody></table></div>
 <p><button id="more" class="more" type="button" hidden>Show more</button></p>
 <noscript><p class="note">The charts and this table are drawn by the page's own script, which is switched off.</p></noscript></section>"""
+
+
+def _all_trials(source: Source) -> str:
+    if source.several:
+        order = "Those on the Pareto front first, the others in the order of their creation. "
+    elif source.metric and source.mode:
+        order = f"Best first, by the last value of {escape(source.metric)}. "
+    else:
+        order = "In the order of their creation. "
+    return _ALL_TRIALS.format(note=f"{order}Metrics are last values; a click on a column's name sorts by it.")
 
 
 def _slowest(source: Source) -> str:
@@ -91,13 +138,6 @@ def _slowest(source: Source) -> str:
     rows = [[one.trial_id, one.state, seconds(one.run_s), f"{100 * one.share:.1f} %", f"{one.num_iterations:,}"] for one in found]
     names = ("trial", "state", "ran", "share of all", "iterations")
     return _table("slowest", "Slowest trials", names, rows, "The trials that ran longest, all attempts together.")
-
-
-def _failed(source: Source) -> str:
-    found = failed(source)
-    rows = [[one.trial_id, str(one.training_iteration), _text(one.error, 400), one.log] for one in found[:_MAX_FAILED]]
-    note = f"The first {_MAX_FAILED} of {len(found):,}." if len(found) > _MAX_FAILED else "" if found else "No trial failed."
-    return _table("failed", "Failed trials", ("trial", "iteration", "last line of the error", "log"), rows, note)
 
 
 def _table(name: str, title: str, names: Sequence[str], rows: Iterable[Sequence[str]], note: str) -> str:
@@ -111,6 +151,7 @@ def _kind(cell: str) -> str:
     return ' class="long"' if len(cell) > 24 else ""  # noqa: PLR2004  (may be broken into lines)
 
 
-def _text(value: Any, max_length: int = _MAX_TEXT) -> str:
+def short_text(value: Any, max_length: int = _MAX_TEXT) -> str:
+    """Return a value as it stands in tables: six digits of a number, and no more of a text than fits."""
     text = f"{value:.6g}" if isinstance(value, float) else as_text(value)
     return text if len(text) <= max_length else f"{text[: max_length - 1]}…"

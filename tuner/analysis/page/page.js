@@ -23,6 +23,45 @@
   draw(scheme()).then(() => document.body.setAttribute("data-drawn", String(figures.length)));
   dark.addEventListener("change", () => draw(scheme()));
 
+  // Charts whose values span decades have a switch between a linear and a logarithmic scale.
+  const isLog = (figure) => Object.keys(figure.log).some((axis) => (figure.layout[axis] || {}).type === "log");
+  document.querySelectorAll("button.scale").forEach((button) => {
+    const figure = figures.find((one) => one.place === button.dataset.chart);
+    const name = () => { button.textContent = isLog(figure) ? "Linear scale" : "Log scale"; };
+    button.addEventListener("click", () => {
+      const toLog = !isLog(figure);
+      Object.keys(figure.log).forEach((axis) => {
+        const { type, tickmode, tickvals, ticktext, range, ...rest } = figure.layout[axis] || {};
+        figure.layout[axis] = Object.assign(rest, toLog ? figure.log[axis] : { type: "linear" }, { autorange: true });
+      });
+      name();
+      draw(scheme());
+    });
+    name();
+  });
+
+  // Copying: a page that was opened from a disk may lack the clipboard, so a selected text is the way out.
+  const copied = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const box = document.createElement("textarea");
+      box.value = text;
+      document.body.append(box);
+      box.select();
+      document.execCommand("copy");
+      box.remove();
+    }
+  };
+  document.querySelectorAll("button[data-copy]").forEach((button) => {
+    const name = button.textContent;
+    button.addEventListener("click", async () => {
+      await copied(document.getElementById(button.dataset.copy).textContent);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = name; }, 1500);
+    });
+  });
+
   // On paper everything is light, and a chart is as wide as the page whatever the window was.
   const drawings = () => document.querySelectorAll("svg.main-svg");
   window.addEventListener("beforeprint", () => {
@@ -60,11 +99,15 @@
   const state = document.getElementById("state");
   const count = document.getElementById("count");
   const more = document.getElementById("more");
+  const choice = document.getElementById("columns");
+  const scroll = document.querySelector("#all-trials .scroll");
   const PAGE = 50;
   const isNumber = columns.map((_, place) => table.rows.some((row) => typeof row[place] === "number") && table.rows.every((row) => typeof row[place] !== "string" || ["nan", "inf", "-inf"].includes(row[place])));
   const rows = table.rows.map((cells, place) => ({ cells, place, text: cells.join("\u0000").toLowerCase() }));
   let sorted = { column: -1, sign: 1 };
   let shown = PAGE;
+  let isWhole = false; // whether all columns are shown, those included for which there is no room
+  let hidden = new Set();
 
   const numeric = (value) => (typeof value === "number" ? value : value === "inf" ? Infinity : value === "-inf" ? -Infinity : NaN);
   const compare = (one, other) => {
@@ -94,13 +137,17 @@
     return sorted.column < 0 ? found : found.sort((a, b) => compare(a, b) || a.place - b.place);
   };
   const kindOf = (column) => (isNumber[column] ? "number" : columns[column] === "decision" ? "decision" : "");
-  const written = (value) => (typeof value === "number" && value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(4) : String(value));
+  const written = (value) => {
+    if (typeof value !== "number" || Number.isInteger(value)) return String(value);
+    return Math.abs(value) < 1e-3 ? value.toExponential(3) : String(Number(value.toPrecision(5)));
+  };
   const cellOf = (row, column) => {
     const cell = document.createElement("td");
     const value = row.cells[column];
     cell.textContent = value === null ? "–" : written(value);
     cell.className = kindOf(column);
-    if (String(value).length > 40) cell.title = String(value);
+    cell.hidden = hidden.has(column);
+    if (String(value).length > 12) cell.title = String(value);
     if (column === 1) {
       const mark = document.createElement("span");
       mark.className = "state";
@@ -114,13 +161,35 @@
     const found = matching();
     const visible = found.slice(0, shown).map((row) => {
       const line = document.createElement("tr");
-      if (row.place === table.best) line.className = "best";
+      if (row.place < table.num_best) line.className = "best";
       line.replaceChildren(...columns.map((_, column) => cellOf(row, column)));
       return line;
     });
     body.replaceChildren(...visible);
     count.textContent = `${visible.length} of ${found.length} trials` + (found.length < rows.length ? ` (${rows.length} in all)` : "");
     more.hidden = visible.length === found.length;
+  };
+  // As many columns as there is room for are shown, the most important ones; the others when they are asked for.
+  const fit = () => {
+    hidden = new Set();
+    head.querySelectorAll("th").forEach((cell) => { cell.hidden = false; });
+    show();
+    if (scroll.clientWidth === 0) return;
+    const isTooWide = scroll.scrollWidth > scroll.clientWidth;
+    if (isTooWide && !isWhole) {
+      let room = scroll.clientWidth;
+      const widths = [...head.children].map((cell) => cell.getBoundingClientRect().width);
+      let isFull = false;
+      table.priority.forEach((column, place) => {
+        room -= widths[column];
+        isFull = isFull || (room < 0 && place > 1);
+        if (isFull) hidden.add(column);
+      });
+      head.querySelectorAll("th").forEach((cell, column) => { cell.hidden = hidden.has(column); });
+      show();
+    }
+    choice.hidden = !isTooWide;
+    choice.textContent = isWhole ? "Fewer columns" : `All ${columns.length} columns`;
   };
   columns.forEach((name, column) => {
     const cell = document.createElement("th");
@@ -148,5 +217,10 @@
   filter.addEventListener("input", () => { shown = PAGE; show(); });
   state.addEventListener("change", () => { shown = PAGE; show(); });
   more.addEventListener("click", () => { shown += 10 * PAGE; show(); });
-  show();
+  choice.addEventListener("click", () => { isWhole = !isWhole; fit(); });
+  let width = 0;
+  new ResizeObserver(() => {
+    if (scroll.clientWidth !== width) { width = scroll.clientWidth; fit(); }
+  }).observe(scroll);
+  fit();
 })();

@@ -9,6 +9,7 @@ from tuner.analysis.plots.headline import run_times
 from tuner.analysis.plots.parameters import as_text, axes
 from tuner.analysis.plots.source import Source, state_of
 from tuner.analysis.ranking import is_finite
+from tuner.core.pareto import best_trials
 from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import Trial
 
@@ -19,26 +20,38 @@ _LAST: Final = ("iterations", "run time (s)", "decision")
 
 
 def trial_table(source: Source) -> dict[str, Any]:
-    """Return the table as JSON values: ``columns``, ``rows`` in the order of creation, and the place of the ``best`` row, or None.
+    """Return the table as JSON values.
 
-    A cell is a number, a text or None; numbers have six digits, and those that are not finite are texts.
+    ``columns`` are their names, ``priority`` their places, the most important first: where there is no room, the last ones are hidden.
+    ``rows`` come in order, the best first, ``num_best`` of which stand out: the best trial, or those on the Pareto front. A cell is a
+    number, a text or None; numbers have six digits, and those that are not finite are texts.
 
     Args:
         source: The experiment.
     """
-    metrics = _metrics(source)
+    metrics, own = _metrics(source)
     params = [axis.name for axis in axes(source.trials)][:_MAX_PARAMS]
     times = run_times(source)
-    rows = [_row(trial, metrics, params, times) for trial in source.trials]
-    best = next((place for place, trial in enumerate(source.trials) if trial is source.best), None)
-    return {"columns": ["trial", "state", *metrics, *params, *_LAST], "num_metrics": len(metrics), "rows": rows, "best": best}
+    best = best_trials(source.trials, source.several) if source.several else [source.best] if source.best else []
+    ranked = best if source.several else source.ranked()
+    first = {trial.trial_id for trial in ranked}
+    trials = [*ranked, *(trial for trial in source.trials if trial.trial_id not in first)]
+    columns = ["trial", "state", *metrics, *params, *_LAST]
+    first_param, end = 2 + len(metrics), 2 + len(metrics) + len(params)
+    return {
+        "columns": columns,
+        "priority": [*range(2 + own), *range(first_param, end), end, end + 1, *range(2 + own, first_param), end + 2],
+        "num_metrics": len(metrics),
+        "rows": [_row(trial, metrics, params, times) for trial in trials],
+        "num_best": len(best),
+    }
 
 
-def _metrics(source: Source) -> list[str]:
-    """Return the metrics that the table shows: the experiment's own, then the first others that trials reported."""
+def _metrics(source: Source) -> tuple[list[str], int]:
+    """Return the metrics that the table shows, and how many are the experiment's own, which come before others that trials reported."""
     reported = dict.fromkeys(name for trial in source.trials for name in trial.summary if name not in AUTO_FILLED)
-    own = [source.metric] if source.metric in reported or source.metric else []
-    return list(dict.fromkeys([*own, *reported]))[:_MAX_METRICS]
+    own = dict.fromkeys([*([source.metric] if source.metric else []), *(metric for metric, _ in source.several)])
+    return list({**own, **reported})[: max(_MAX_METRICS, len(own))], len(own)
 
 
 def _row(trial: Trial, metrics: Sequence[str], params: Sequence[str], times: Mapping[str, float]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
 import json
 import os
@@ -14,9 +15,12 @@ from typing import Any, Final
 from tuner.analysis.figures.style import STATE_COLORS, require_plotly, template
 from tuner.analysis.plots.source import Source
 from tuner.storage.atomic import write_bytes
+from tuner.storage.release import THIS_RELEASE
 
 from .charts import Chart, charts
-from .head import best_section, head, tables
+from .failures import failures_section
+from .head import best_section, front_section, head, tables
+from .setup import setup_section
 from .trial_table import trial_table
 
 _LOOKS: Final = {
@@ -50,6 +54,7 @@ def page(source: Source) -> str:
 
     found = list(charts(source))
     scripts = [get_plotlyjs().replace("\r\n", "\n"), _asset("page.js")]
+    date = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     title = escape(Path(source.experiment_path).name)
     return "\n".join(
         [
@@ -58,12 +63,14 @@ def page(source: Source) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>",
             head(source),
-            _navigation(found),
-            f'<main>\n<div class="grid">\n{best_section(source)}',
+            _navigation(source, found),
+            f'<main>\n<div class="grid">\n{best_section(source)}{front_section(source)}',
             *map(_section, found),
             tables(source),
+            failures_section(source),
+            setup_section(source),
             "</div>\n</main>",
-            "<footer>Made from the experiment's own directory; nothing is loaded from elsewhere.</footer>",
+            f"<footer>Made by tuner-hpo {THIS_RELEASE} on {date}; nothing in this file is loaded from elsewhere.</footer>",
             _data("figures", [_figure(chart) for chart in found if chart.figure is not None]),
             _data("looks", _LOOKS),
             _data("trials", trial_table(source)),
@@ -84,12 +91,14 @@ def _policy(scripts: list[str]) -> str:
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def _navigation(found: list[Chart]) -> str:
+def _navigation(source: Source, found: list[Chart]) -> str:
     links = [
-        ("best", "Best trial"),
+        *([("best", "Best trial")] if source.best else []),
+        *([("front", "Pareto front")] if source.several else []),
         *((chart.name, chart.title) for chart in found),
         ("all-trials", "Trials"),
         ("slowest", "Slowest and failed"),
+        ("setup", "How it was searched"),
     ]
     return "<nav><div>" + "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in links) + "</div></nav>"
 
@@ -100,7 +109,15 @@ def _section(chart: Chart) -> str:
     if chart.figure is None:
         return f'<section id="{chart.name}"{kind}><h2>{escape(chart.title)}</h2>{note}</section>'
     place = f'<div class="chart" id="chart-{chart.name}" style="min-width:{chart.min_width}px;height:{chart.figure.layout.height}px"></div>'
-    return f'<section id="{chart.name}"{kind}><h2>{escape(chart.title)}</h2>{note}<div class="scroll">{place}</div></section>'
+    heading = f"<h2>{escape(chart.title)}</h2>{_scale_switch(chart)}"
+    return f'<section id="{chart.name}"{kind}>{heading}{note}<div class="scroll">{place}</div></section>'
+
+
+def _scale_switch(chart: Chart) -> str:
+    """Return the button by which a chart changes between scales; nothing where its values span no decade."""
+    if chart.figure is None or not chart.figure.layout.meta:
+        return ""
+    return f'<button class="more scale" type="button" data-chart="chart-{chart.name}"></button>'
 
 
 def _figure(chart: Chart) -> dict[str, Any]:
@@ -109,7 +126,8 @@ def _figure(chart: Chart) -> dict[str, Any]:
         return {}
     figure.layout.template = None
     drawn = json.loads(figure.to_json())
-    return {"place": f"chart-{chart.name}", "data": drawn["data"], "layout": drawn["layout"]}
+    log = (drawn["layout"].pop("meta", None) or {}).get("log", {})
+    return {"place": f"chart-{chart.name}", "data": drawn["data"], "layout": drawn["layout"], "log": log}
 
 
 def _data(name: str, value: Any) -> str:

@@ -11,8 +11,7 @@ from typing import Any
 
 from tuner.analysis.ranking import Mode, is_number
 from tuner.core.result import TIME_TOTAL_S
-from tuner.core.trial import Ending, Status, Trial
-from tuner.storage.layout import ERROR, STDERR, trial_directory
+from tuner.core.trial import Ending, Trial
 
 from .source import Source, state_of
 
@@ -69,25 +68,6 @@ class Headline:
     run_s: float
     wall_s: float | None
     saving: Saving | None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A trial that failed for good.
-
-    Attributes:
-        trial_id: Which.
-        error: The last line of what is known about it.
-        num_failures: How many of its attempts failed.
-        training_iteration: How far it had got.
-        log: Path of the file that tells more.
-    """
-
-    trial_id: str
-    error: str
-    num_failures: int
-    training_iteration: int
-    log: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +144,3 @@ def slowest(source: Source, count: int = 10) -> list[Slow]:
     total = math.fsum(times.values()) or math.inf
     ranked = sorted(source.trials, key=lambda trial: times[trial.trial_id], reverse=True)[:count]
     return [Slow(trial.trial_id, state_of(trial), times[trial.trial_id], trial.num_rows, times[trial.trial_id] / total) for trial in ranked]
-
-
-def failed(source: Source) -> list[Failed]:
-    """Return the trials that failed for good, in the order of their creation."""
-    return [_failed(trial, source.experiment_path) for trial in source.trials if trial.status is Status.ERROR]
-
-
-def _failed(trial: Trial, experiment_path: str) -> Failed:
-    failure = trial.failures[-1] if trial.failures else None
-    said = f"{failure.traceback}\n{failure}" if failure and not failure.message else str(failure or "unknown")
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    directory = Path(trial.local_path) if trial.local_path else trial_directory(experiment_path, trial.trial_id)
-    log = next((directory / name for name in (ERROR, STDERR) if (directory / name).is_file()), directory)
-    return Failed(trial.trial_id, lines[-1] if lines else "unknown", trial.num_failures, trial.iteration, str(log))

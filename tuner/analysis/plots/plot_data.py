@@ -11,7 +11,8 @@ from tuner.analysis.ranking import Mode
 from tuner.core.result import TRAINING_ITERATION
 
 from .curves import learning_curves
-from .headline import failed, slowest
+from .failures import failed
+from .headline import slowest
 from .history import history_over_time, history_over_trials
 from .lineage import lineage, schedules
 from .parameters import param_importances, tried

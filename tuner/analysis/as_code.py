@@ -1,0 +1,175 @@
+"""What ``experiment.json`` declares, written as the Python code that declares it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import schedulers
+import searchers
+
+_TAG: Final = "@"
+_TUNE_FIELDS: Final = ("metric", "mode", "num_samples", "search_alg", "scheduler", "max_concurrent_trials", "time_budget_s")
+_RUN_FIELDS: Final = ("stop", "checkpoint_config", "failure_config", "resources")
+_NOT_GIVEN: Final = (None, False)
+
+
+def as_code(declaration: Mapping[str, Any]) -> str:
+    """Return code that declares the same experiment: trainable, space, searcher, scheduler, seed and limits.
+
+    What ``experiment.json`` only describes, such as functions of the user's, stands there as ``...`` behind a comment that names it.
+
+    Args:
+        declaration: What `read_declaration` returned.
+    """
+    trainable = declaration.get("trainable") or {}
+    name = str(trainable.get("qualname") or "train")
+    tune, run = declaration.get("tune_config") or {}, declaration.get("run_config") or {}
+    chosen = {field: tune.get(field) for field in _TUNE_FIELDS} | {"seed": declaration.get("seed")}
+    if tune.get("duplicates", "repeat") != "repeat":
+        chosen["duplicates"] = tune["duplicates"]
+    limits = {field: run.get(field) for field in _RUN_FIELDS}
+    arguments = [name, f"param_space={_mapping(declaration.get('param_space') or {}, 4)}", f"tune_config={_config('TuneConfig', chosen)}"]
+    if any(value not in _NOT_GIVEN for value in limits.values()):
+        arguments.append(f"run_config={_config('RunConfig', limits)}")
+    parts = [declaration.get("param_space"), chosen, limits]
+    unknown = [f"# {place} was {what}; it has to be given again" for place, what in _absent(parts[0], "param_space")]
+    unknown += [f"# {what} has to be given again" for part in parts[1:] for _, what in _absent(part, "")]
+    lines = ["import tuner as tune", *_imports(parts), *_trainable_import(trainable, name), "", *unknown]
+    return "\n".join([*lines, "tuner = tune.Tuner(", *(f"    {argument}," for argument in arguments), ")", "results = tuner.fit()"])
+
+
+def expression(noted: Any) -> str:
+    """Return the Python expression for one declared value.
+
+    Example:
+        >>> expression({"@": "Float", "lower": 1e-05, "upper": 1.0, "q": None, "is_log": True})
+        'tune.loguniform(1e-05, 1.0)'
+        >>> expression({"@": "AsyncHyperBandScheduler", "max_t": 81})
+        'AsyncHyperBandScheduler(max_t=81)'
+    """
+    match noted:
+        case {"@": str(name)}:
+            fields = {key: value for key, value in noted.items() if key != _TAG}
+            return _WORDS[name](fields) if name in _WORDS else _call(name, fields)
+        case {"grid_search": list(values)} if len(noted) == 1:
+            return f"tune.grid_search({expression(values)})"
+        case dict():
+            return f"{{{', '.join(f'{key!r}: {expression(value)}' for key, value in noted.items())}}}"
+        case list():
+            return f"[{', '.join(map(expression, noted))}]"
+        case float() if not math.isfinite(noted):
+            return f"float({str(noted)!r})"
+        case _:
+            return repr(noted)
+
+
+def _mapping(noted: Mapping[str, Any], indent: int) -> str:
+    """Return a dictionary with a line for each key; nested ones without a tag likewise."""
+    if not noted or _TAG in noted or "grid_search" in noted:
+        return expression(noted)
+    pad = " " * indent
+    lines = [
+        f"{pad}    {key!r}: {_mapping(value, indent + 4) if isinstance(value, dict) else expression(value)},"
+        for key, value in noted.items()
+    ]
+    return "\n".join(["{", *lines, f"{pad}}}"])
+
+
+def _config(kind: str, fields: Mapping[str, Any]) -> str:
+    given = [f"        {name}={expression(value)}," for name, value in fields.items() if value not in _NOT_GIVEN]
+    return "\n".join([f"tune.{kind}(", *given, "    )"])
+
+
+def _call(name: str, fields: Mapping[str, Any]) -> str:
+    given = ", ".join(f"{key}={expression(value)}" for key, value in fields.items() if value not in _NOT_GIVEN)
+    return f"{name if _home(name) else f'tune.{name}'}({given})"
+
+
+def _interval(kind: str, fields: Mapping[str, Any]) -> str:
+    lower, upper, q = fields["lower"], fields["upper"], fields.get("q")
+    is_integer = kind == "randint"
+    has_steps = q not in (None, 1) if is_integer else q is not None
+    word = f"{'q' if has_steps else ''}{'log' if fields.get('is_log') else ''}{kind}"
+    ends = [lower, upper, q] if has_steps else [lower, upper + is_integer]
+    return f"tune.{word}({', '.join([*map(expression, ends), *_prior(fields)])})"
+
+
+def _prior(fields: Mapping[str, Any]) -> Iterator[str]:
+    if fields.get("prior") is not None:
+        yield f"prior={expression(fields['prior'])}"
+        yield f"prior_confidence={expression(fields.get('prior_confidence'))}"
+
+
+def _choice(fields: Mapping[str, Any], name: str) -> str:
+    listed = fields[name]
+    options = expression(listed["items"] if isinstance(listed, dict) else listed)
+    ordered = ["ordered=True"] if fields.get("is_ordered") else []
+    return f"tune.choice({', '.join([options, *ordered, *_prior(fields)])})"
+
+
+def _normal(fields: Mapping[str, Any]) -> str:
+    steps = [fields["q"]] if fields.get("q") is not None else []
+    return f"tune.{'q' if steps else ''}randn({', '.join(map(expression, [fields['mean'], fields['sd'], *steps]))})"
+
+
+def _tuple(fields: Mapping[str, Any]) -> str:
+    items = [expression(item) for item in fields["items"]]
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+_WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "absent": lambda _: "...",
+    "tuple": _tuple,
+    "dict": lambda fields: f"{{{', '.join(f'{expression(key)}: {expression(value)}' for key, value in fields['items'])}}}",
+    "timedelta": lambda fields: expression(fields["seconds"]),
+    "Float": lambda fields: _interval("uniform", fields),
+    "Integer": lambda fields: _interval("randint", fields),
+    "Categorical": lambda fields: _choice(fields, "categories"),
+    "Branching": lambda fields: _choice(fields, "options"),
+    "Normal": _normal,
+    "OnlyIf": lambda fields: f"tune.only_if({expression(fields['conditions'])}, {expression(fields['node'])})",
+    "Secret": lambda fields: f"tune.Secret({fields['name']!r})",
+}
+
+
+def _home(name: str) -> str | None:
+    """Return the package from which a searcher or scheduler is imported; None for what ``tuner`` itself has."""
+    homes = {"schedulers": schedulers.__all__, "searchers": searchers.__all__}
+    return next((package for package, names in homes.items() if name in names), None)
+
+
+def _imports(parts: Sequence[Any]) -> Iterator[str]:
+    names = sorted({str(node[_TAG]) for part in parts for node in _nodes(part) if _TAG in node})
+    for package in ("schedulers", "searchers"):
+        found = [name for name in names if name not in _WORDS and _home(name) == package]
+        if found:
+            yield f"from {package} import {', '.join(found)}"
+
+
+def _trainable_import(trainable: Mapping[str, Any], name: str) -> Iterator[str]:
+    module = str(trainable.get("module") or "")
+    if module != "__main__" and all(part.isidentifier() for part in [*module.split("."), name]):
+        yield f"from {module} import {name}"
+
+
+def _nodes(noted: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(noted, dict):
+        yield noted
+    for inner in noted.values() if isinstance(noted, dict) else noted if isinstance(noted, list) else ():
+        yield from _nodes(inner)
+
+
+def _absent(noted: Any, place: str) -> Iterator[tuple[str, str]]:
+    match noted:
+        case {"@": "absent", "what": what}:
+            yield place, str(what)
+        case dict():
+            for key, value in noted.items():
+                yield from _absent(value, f"{place}[{key!r}]")
+        case list():
+            for index, value in enumerate(noted):
+                yield from _absent(value, f"{place}[{index}]")
+        case _:
+            pass
