@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .pbt_replay import PopulationBasedTrainingReplay
     from .resource_changing import ResourceChangingScheduler
     from .scheduler import ExperimentView, Scheduler, TrialView
+    from .trial_scheduler import TrialScheduler
 
 __all__ = [
     "PB2",
@@ -49,6 +50,7 @@ __all__ = [
     "Save",
     "Scheduler",
     "Stop",
+    "TrialScheduler",
     "TrialView",
     "create_scheduler",
 ]
@@ -80,6 +82,7 @@ _HOMES = {
     "Save": "decisions",
     "Scheduler": "scheduler",
     "Stop": "decisions",
+    "TrialScheduler": "trial_scheduler",
     "TrialView": "scheduler",
     "create_scheduler": "by_name",
 }

@@ -10,6 +10,7 @@ from .decisions import Decision, Exploit, Number, Pause, Reason, Resize, Stop
 from .fifo import FIFOScheduler
 from .readings import as_float
 from .scheduler import ExperimentView, Scheduler, TrialView
+from .trial_scheduler import adapted
 
 _EVENLY: Final = DistributeResources()
 _HOLDING = ("PENDING", "RUNNING")
@@ -58,6 +59,7 @@ class ResourceChangingScheduler(Scheduler):
         base_scheduler: Scheduler | None = None,
         resources_allocation_function: AllocationFunction | None = _EVENLY,
     ) -> None:
+        base_scheduler = adapted(base_scheduler)
         if base_scheduler is not None and not isinstance(base_scheduler, Scheduler):
             raise TypeError(f"base_scheduler must be a scheduler or None, got {base_scheduler!r}")
         if resources_allocation_function is not None and not callable(resources_allocation_function):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import difflib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 from schedulers.scheduler import Scheduler
+from schedulers.trial_scheduler import adapted
 from searchers.duplicates import POLICIES, Duplicates
 from searchers.searcher import Searcher
 from tuner.core import events
@@ -38,8 +41,51 @@ CHECKPOINT_FIELDS: Mapping[str, tuple[str, ...]] = {
 """Which fields of `CheckpointConfig` apply to function trainables and which to class trainables."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointConfig:
+class Settings:
+    """Base of the settings: a field can be assigned to, and is checked then as when it is given to the constructor.
+
+    What two fields have to do with each other is checked by the constructor and by `Tuner`, so that they can be assigned one by one.
+    """
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        self._check()
+        self._check_together()
+
+    def _check(self) -> None:
+        """Refuse a value that no other value could make right."""
+
+    def _check_together(self) -> None:
+        """Refuse values that contradict each other."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field.
+
+        Raises:
+            AttributeError: If there is no such field; names the nearest that there is.
+            ValueError: If the value is out of range.
+            TypeError: If it has the wrong type.
+        """
+        fields = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"; did you mean {near[0]!r}" if near else f"; it has {', '.join(fields)}"
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}{hint}")
+        is_constructed = all(hasattr(self, field) for field in fields)
+        before = getattr(self, name, None)
+        object.__setattr__(self, name, value)
+        if not is_constructed:
+            return
+        try:
+            self._check()
+        except (TypeError, ValueError):
+            object.__setattr__(self, name, before)
+            raise
+
+
+@dataclass(slots=True)
+class CheckpointConfig(Settings):
     """When checkpoints are made and which of them are kept.
 
     Attributes:
@@ -61,7 +107,7 @@ class CheckpointConfig:
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool | None = None
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if self.num_to_keep is not None:
             _check_whole("num_to_keep", self.num_to_keep, "a whole number or None")
         _check_whole("checkpoint_frequency", self.checkpoint_frequency)
@@ -97,8 +143,8 @@ class CheckpointConfig:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FailureConfig:
+@dataclass(slots=True)
+class FailureConfig(Settings):
     """What happens when a trial fails.
 
     Attributes:
@@ -119,7 +165,7 @@ class FailureConfig:
     report_timeout_s: float | None = None
     stop_grace_s: float = 30.0
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         _check_whole("max_failures", self.max_failures)
         if not isinstance(self.report_timeout_s, int | float | None):
             raise TypeError(f"report_timeout_s must be a number of seconds or None, got {self.report_timeout_s!r}")
@@ -129,16 +175,18 @@ class FailureConfig:
             raise ValueError(f"max_failures must be at least 0, or -1 for endless retries, got {self.max_failures!r}")
         if self.fail_fast not in (True, False, "raise"):
             raise ValueError(f"fail_fast must be True, False or 'raise', got {self.fail_fast!r}")
-        if self.fail_fast and self.max_failures != 0:
-            raise ValueError(f"fail_fast needs max_failures=0, got max_failures={self.max_failures!r}; set only one of them")
         if self.report_timeout_s is not None and not self.report_timeout_s > 0:
             raise ValueError(f"report_timeout_s must be a positive number of seconds or None, got {self.report_timeout_s!r}")
         if not self.stop_grace_s >= 0:
             raise ValueError(f"stop_grace_s must be at least 0 seconds, got {self.stop_grace_s!r}")
 
+    def _check_together(self) -> None:
+        if self.fail_fast and self.max_failures != 0:
+            raise ValueError(f"fail_fast needs max_failures=0, got max_failures={self.max_failures!r}; set only one of them")
 
-@dataclass(frozen=True, slots=True)
-class RunConfig:
+
+@dataclass(slots=True)
+class RunConfig(Settings):
     """Where an experiment lives and how it is run.
 
     Attributes:
@@ -201,7 +249,7 @@ class RunConfig:
     storage_filesystem: Any = None
     if_exists: Literal["error", "new", "replace"] = "error"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         stopper_from(self.stop)
         self._check_storage()
         if self.verbose not in (0, 1, 2, 3):
@@ -260,8 +308,8 @@ AUTO: Final = "auto"
 """Leaves the choice of scheduler or searcher to `tuner.defaults`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TuneConfig:
+@dataclass(slots=True)
+class TuneConfig(Settings):
     """What is searched for, and how.
 
     Attributes:
@@ -271,9 +319,10 @@ class TuneConfig:
             limit stops the experiment.
         search_alg: A `Searcher`, or ``"auto"`` for ours, `searchers.TreeSearch`, where there is something to search. None, the default, is
             random sampling and grids beside a scheduler that is named, and ``"auto"`` where none is and metric and mode are.
-        scheduler: A `Scheduler`, or ``"auto"`` for ASHA. None, the default, runs every trial to its end beside a searcher that is named;
-            where none is and metric and mode are, it is ASHA if the trainable saves when it is asked to or `RunConfig.stop` names the
-            ``training_iteration`` at which trials end. `FIFOScheduler` trains all to the end in any case. See `tuner.defaults`.
+        scheduler: A `Scheduler`, an object with the methods of Ray Tune's (see `schedulers.TrialScheduler`), or ``"auto"`` for ASHA. None,
+            the default, runs every trial to its end beside a searcher that is named; where none is and metric and mode are, it is ASHA if
+            the trainable saves when it is asked to or `RunConfig.stop` names the ``training_iteration`` at which trials end.
+            `FIFOScheduler` trains all to the end in any case. See `tuner.defaults`.
         max_concurrent_trials: How many trials run at once; None or 0 for as many as the resources allow.
         time_budget_s: After so many seconds of running (or a `datetime.timedelta`) everything stops; None for no limit. Counted over
             restores.
@@ -307,7 +356,7 @@ class TuneConfig:
     trial_dirname_creator: Any = None
     chdir_to_trial_dir: bool | None = None
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if self.metric is not None and (not isinstance(self.metric, str) or not self.metric):
             raise TypeError(f"metric must be the name of a reported value, got {self.metric!r}")
         if self.mode is not None and self.mode not in MODES:
@@ -325,6 +374,7 @@ class TuneConfig:
             raise ValueError(f"time_budget_s must be a positive number of seconds or a timedelta, got {self.time_budget_s!r}")
         if self.duplicates not in POLICIES:
             raise ValueError(f"duplicates must be one of {', '.join(map(repr, POLICIES))}, got {self.duplicates!r}")
+        object.__setattr__(self, "scheduler", adapted(self.scheduler))
         _check_part("scheduler", self.scheduler, Scheduler)
         _check_part("search_alg", self.search_alg, Searcher)
 
@@ -335,8 +385,8 @@ class TuneConfig:
         return budget.total_seconds() if isinstance(budget, dt.timedelta) else budget
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeConfig:
+@dataclass(slots=True)
+class ResumeConfig(Settings):
     """What becomes of trials when an experiment is restored.
 
     Each field takes ``"skip"`` (they stay as they are; unfinished ones end), ``"resume"`` (they go on from their latest checkpoints) or
@@ -364,7 +414,7 @@ class ResumeConfig:
     unfinished: events.ResumeType | str = events.ResumeType.RESUME
     errored: events.ResumeType | str = events.ResumeType.SKIP
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         for name in ("finished", "unfinished", "errored"):
             value = getattr(self, name)
             if value not in tuple(events.ResumeType):

@@ -149,6 +149,7 @@ def _arguments(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _described(value: Any) -> str:
     # Not by its repr, which may hold anything, a password included.
+    value = getattr(value, "adapted", value)
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{getattr(named, '__module__', None) or '?'}.{named.__qualname__}"
 

@@ -171,6 +171,8 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
     check_trainable(trainable)
     tune = _checked("tune_config", tune_config, TuneConfig)
     run = _checked("run_config", run_config, RunConfig)
+    parts = {name: getattr(run, name) for name in ("checkpoint_config", "failure_config")}
+    run = replace(run, **{name: replace(part) for name, part in parts.items() if part is not None})
     space = _checked_space(param_space)
     if run.executor == "process":
         check_portable(space)
@@ -286,7 +288,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return kind()
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
-    return value
+    return replace(value)  # a copy, which later assignments leave alone, checked as a whole
 
 
 def _named_twice(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> ValueError:

@@ -1,0 +1,373 @@
+"""Schedulers with Ray Tune's signatures, and the adapter through which they run."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, final
+
+from .decisions import Decision, Pause, Reason, Resume, Stop
+from .scheduler import Scheduler, TrialView
+
+_RESULT: Final = "on_trial_result"
+_CHOOSE: Final = "choose_trial_to_run"
+_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "on_trial_add": ("tune_controller", "trial"),
+    _RESULT: ("tune_controller", "trial", "result"),
+    "on_trial_complete": ("tune_controller", "trial", "result"),
+    "on_trial_error": ("tune_controller", "trial"),
+    "on_trial_remove": ("tune_controller", "trial"),
+    _CHOOSE: ("tune_controller",),
+}
+"""What Ray Tune passes to each method."""
+_REMEDY: Final = "write it as a schedulers.Scheduler, which returns decisions instead"
+
+
+class TrialScheduler:
+    """Base of schedulers that were written for Ray Tune.
+
+    A scheduler with these signatures, whether it derives from this class, from Ray Tune's or from none, is taken as it is by
+    ``TuneConfig(scheduler=...)``. New ones are better written as a `Scheduler`: it decides about several trials at once, keeps its state
+    through a restore without being told everything again, and gives reasons.
+
+    Of the controller, ``get_trials``, ``get_live_trials``, ``get_trial``, ``stop_trial`` and ``pause_trial`` are there; of a trial
+    ``trial_id``, ``config`` and ``status``, which are not to be changed, ``last_result`` (the one before `result`), ``is_finished()`` and
+    ``has_checkpoint()``. A class that uses anything else of them is refused when it is given to `TuneConfig`, by method and name.
+
+    Departures:
+        From Ray Tune: new trials start by themselves, in the order in which they were suggested; `choose_trial_to_run` is asked about
+        those that are paused, when a slot is free and no new trial is to come before one of them goes on. Unless it is overridden they
+        go on in their order. ``save`` and ``restore`` are never called: a restored scheduler is told everything again.
+    """
+
+    CONTINUE = "CONTINUE"
+    PAUSE = "PAUSE"
+    STOP = "STOP"
+    NOOP = "NOOP"
+
+    _metric: str | None = None
+    _mode: str | None = None
+
+    @property
+    def metric(self) -> str | None:
+        """What is optimised, by flattened name."""
+        return self._metric
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        """Take over metric and mode (``"min"`` or ``"max"``) of the experiment; return False where there is another one already."""
+        if (metric and self._metric) or (mode and self._mode):
+            return False
+        self._metric, self._mode = metric or self._metric, mode or self._mode
+        return True
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Learn of a new trial."""
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Judge a result, flattened to ``"a/b"``, and return `CONTINUE`, `PAUSE`, `STOP` or `NOOP`."""
+        return self.CONTINUE
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        """Learn that a running trial has ended or was stopped."""
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        """Learn that a trial has failed for good."""
+
+    def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
+        """Learn that a paused trial was stopped."""
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        """Return a paused trial that is to go on, or None."""
+        return None
+
+    def debug_string(self) -> str:
+        """Return one line about the scheduler's state."""
+        return type(self).__name__
+
+
+def adapted(scheduler: Any) -> Any:
+    """Return a scheduler as the engine hosts it: one with Ray Tune's signatures in an adapter, anything else as it is.
+
+    Raises:
+        TypeError: If it is a class, or one with Ray Tune's signatures that needs more than there is here.
+    """
+    if isinstance(scheduler, type) and callable(getattr(scheduler, _RESULT, None)):
+        name = scheduler.__name__
+        raise TypeError(f"scheduler must be an object, got the class {name}; call it: scheduler={name}(...)")
+    return TrialSchedulerAdapter(scheduler) if _has_ray_signatures(type(scheduler)) else scheduler
+
+
+def _has_ray_signatures(kind: type) -> bool:
+    return callable(getattr(kind, _RESULT, None)) and not issubclass(kind, TrialSchedulerAdapter) and _takes_controller(kind, _RESULT)
+
+
+def _takes_controller(kind: type, method: str) -> bool:
+    """Return whether a method of a class can be called with what Ray Tune passes."""
+    function = getattr(kind, method, None)
+    try:
+        inspect.signature(function).bind(None, *_ARGUMENTS[method]) if callable(function) else None
+    except (TypeError, ValueError):
+        return False
+    return callable(function)
+
+
+@final
+class TrialSchedulerAdapter(Scheduler):
+    """Lets a scheduler with Ray Tune's signatures decide; see `TrialScheduler` for what it can rely on.
+
+    Args:
+        scheduler: It.
+
+    Attributes:
+        adapted: The same.
+
+    Raises:
+        TypeError: If it needs what there is not here; names method and attribute.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        kind = type(scheduler)
+        for complaint in _unsupported(kind):
+            raise TypeError(f"{complaint}; {_REMEDY}")
+        self.adapted = scheduler
+        self._methods = [name for name in _ARGUMENTS if _takes_controller(kind, name)]
+        self._trials: dict[str, _Trial] = {}
+        self._paused: set[str] = set()
+        self._said: list[Decision] = []
+        self.metric, self.mode = _own(scheduler, "_metric", "metric"), _own(scheduler, "_mode", "mode")
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        """Hand over metric and mode, unless it has the same ones already."""
+        metric = None if metric == self.metric else metric
+        mode = None if mode == self.mode else mode
+        taken = self.adapted.set_search_properties(metric, mode) if hasattr(self.adapted, "set_search_properties") else True
+        for name, value in (("_metric", metric), ("_mode", mode)):
+            if getattr(self.adapted, name, None) is None:
+                setattr(self.adapted, name, value)
+        self.metric, self.mode = metric or self.metric, mode or self.mode
+        return bool(taken)
+
+    def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
+        """Pass on a new trial."""
+        return self._told("on_trial_add", self._trial(trial))
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        """Pass on a result, and return what was decided as decisions.
+
+        Raises:
+            ValueError: If it returns none of Ray Tune's four words.
+        """
+        shown, flat = self._trial(trial), dict(result)
+        self._paused.discard(trial.trial_id)
+        word = self.adapted.on_trial_result(_Controller(self), shown, flat)
+        shown.last_result = flat
+        reason = self._reason(str(word).lower(), flat)
+        match word:
+            case TrialScheduler.STOP:
+                self._said.append(Stop(trial.trial_id, reason))
+            case TrialScheduler.PAUSE:
+                self._pause(trial.trial_id, reason)
+            case TrialScheduler.CONTINUE | TrialScheduler.NOOP:
+                pass
+            case _:
+                raise ValueError(f"{self._name}.on_trial_result must return CONTINUE, PAUSE, STOP or NOOP, got {word!r}")
+        return self._taken()
+
+    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+        """Pass on that a trial is over; of a paused one as its removal."""
+        shown = self._trial(trial)
+        if trial.trial_id in self._paused or result is None:
+            self._paused.discard(trial.trial_id)
+            return self._told("on_trial_remove", shown)
+        return self._told("on_trial_complete", shown, dict(result))
+
+    def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
+        """Pass on that a trial has failed for good."""
+        self._paused.discard(trial.trial_id)
+        return self._told("on_trial_error", self._trial(trial))
+
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
+        """Resume the paused trials that it chooses, the first ones unless it does, once no more new trials come."""
+        if not self.experiment.no_more_trials:
+            return ()
+        paused = {trial.trial_id: self._trial(trial) for trial in trials if trial.status == "PAUSED"}
+        is_own = _CHOOSE in self._methods and getattr(type(self.adapted), _CHOOSE) is not TrialScheduler.choose_trial_to_run
+        if not is_own:
+            return [self._resume(trial_id) for trial_id in list(paused)[:num_free_slots]]
+        resumed: list[_Trial] = []
+        while len(resumed) < num_free_slots:
+            chosen = self.adapted.choose_trial_to_run(_Controller(self))
+            if chosen is None or chosen.trial_id not in paused:
+                break
+            del paused[chosen.trial_id]
+            self._said.append(self._resume(chosen.trial_id))
+            chosen.is_chosen = True  # the next choice must be another one
+            resumed.append(chosen)
+        for trial in resumed:
+            trial.is_chosen = False
+        return self._taken()
+
+    def debug_string(self) -> str:
+        """Return what the other scheduler says of itself."""
+        return str(self.adapted.debug_string()) if hasattr(self.adapted, "debug_string") else self._name
+
+    @property
+    def _name(self) -> str:
+        return type(self.adapted).__name__
+
+    def _told(self, method: str, *facts: Any) -> Sequence[Decision]:
+        if method in self._methods:
+            getattr(self.adapted, method)(_Controller(self), *facts)
+        return self._taken()
+
+    def _taken(self) -> Sequence[Decision]:
+        said, self._said = self._said, []
+        return said
+
+    def _pause(self, trial_id: str, reason: Reason) -> None:
+        self._paused.add(trial_id)
+        self._said.append(Pause(trial_id, reason))
+
+    def _resume(self, trial_id: str) -> Resume:
+        self._paused.discard(trial_id)
+        return Resume(trial_id, self._reason("resume", {}))
+
+    def _reason(self, word: str, result: Mapping[str, Any]) -> Reason:
+        iteration = result.get("training_iteration")
+        return Reason(f"{self._name}.{word}", {"training_iteration": iteration} if isinstance(iteration, int) else {})
+
+    def _trial(self, view: TrialView) -> _Trial:
+        """Return a trial as the other scheduler sees it, the same object each time: it may be the key of a dictionary."""
+        shown = self._trials.setdefault(view.trial_id, _Trial())
+        shown.view = view
+        return shown
+
+    def ask_to(self, word: str, trial_id: str) -> None:
+        """Note what it wants of any trial, beside what it returns."""
+        if word == "pause":
+            self._pause(trial_id, self._reason(word, {}))
+        else:
+            self._said.append(Stop(trial_id, self._reason(word, {})))
+
+    def shown_trials(self) -> list[_Trial]:
+        """Return all trials, in the order in which they were added."""
+        return [self._trial(view) for view in self.experiment.trials.values()]
+
+
+@final
+class _Trial:
+    """A trial as Ray Tune shows it."""
+
+    PENDING, RUNNING, PAUSED, TERMINATED, ERROR = "PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"
+
+    def __init__(self) -> None:
+        self.view: TrialView
+        self.is_chosen = False
+        self.last_result: dict[str, Any] = {}
+
+    @property
+    def trial_id(self) -> str:
+        return self.view.trial_id
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return MappingProxyType(dict(self.view.config))
+
+    @property
+    def status(self) -> str:
+        return self.RUNNING if self.is_chosen else str(self.view.status)
+
+    def is_finished(self) -> bool:
+        return self.status in (self.TERMINATED, self.ERROR)
+
+    def has_checkpoint(self) -> bool:
+        return self.view.has_checkpoint
+
+    def __repr__(self) -> str:
+        return f"Trial({self.trial_id}, {self.status})"
+
+
+@final
+class _Controller:
+    """What a scheduler may ask of the engine, as Ray Tune names it."""
+
+    def __init__(self, adapter: TrialSchedulerAdapter) -> None:
+        self._adapter = adapter
+
+    def get_trials(self) -> list[_Trial]:
+        return self._adapter.shown_trials()
+
+    def get_live_trials(self) -> set[_Trial]:
+        return {trial for trial in self._adapter.shown_trials() if not trial.is_finished()}
+
+    def get_trial(self, tid: str) -> _Trial | None:
+        return next((trial for trial in self._adapter.shown_trials() if trial.trial_id == tid), None)
+
+    def stop_trial(self, trial: _Trial) -> None:
+        self._adapter.ask_to("stop", trial.trial_id)
+
+    def pause_trial(self, trial: _Trial, should_checkpoint: bool = True) -> None:
+        self._adapter.ask_to("pause", trial.trial_id)
+
+
+_SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
+    "tune_controller": frozenset(name for name in vars(_Controller) if not name.startswith("_")),
+    "trial": frozenset({name for name in vars(_Trial) if not name.startswith("_")} | {"last_result"}),
+}
+
+
+def _own(scheduler: Any, *names: str) -> str | None:
+    found = next((value for name in names if isinstance(value := getattr(scheduler, name, None), str)), None)
+    return None if found == "_metric" else found  # Ray Tune's name for none
+
+
+def _unsupported(kind: type) -> Iterator[str]:
+    """Yield what a class with Ray Tune's signatures does that has no meaning here, a clause each."""
+    ours = next((base for base in kind.__mro__ if issubclass(base, Scheduler) and _is_ours(base)), None)
+    if ours is not None and not inspect.isabstract(ours) and ours.__name__ != "FIFOScheduler":
+        yield f"{kind.__name__} derives from {ours.__name__}, whose on_trial_result takes (trial, result) and no tune_controller"
+    for base in kind.__mro__:
+        if base in (object, Scheduler, TrialScheduler) or _is_ours(base) or base.__module__.partition(".")[0] == "typing":
+            continue
+        for name, function in vars(base).items():
+            if not inspect.isfunction(function):
+                continue
+            if name in _ARGUMENTS and not _takes_controller(base, name):
+                wanted = ", ".join(("self", *_ARGUMENTS[name]))
+                yield f"{base.__name__}.{name} must take ({wanted}), as on_trial_result has Ray Tune's signature"
+            yield from _uses(base, name, function, is_ours=ours is not None)
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "schedulers"
+
+
+def _uses(kind: type, name: str, function: Any, *, is_ours: bool) -> Iterator[str]:
+    """Yield what a method asks of controller and trials that they do not have; nothing where its source cannot be read."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    # A hook may call its arguments as it likes; a method of another name is understood where it uses Ray Tune's words.
+    given = list(inspect.signature(function).parameters)[1:]
+    roles = dict(zip(given, _ARGUMENTS.get(name, given), strict=False))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=variable), attr=attribute) if roles.get(variable) in _SUPPORTED:
+                there = _SUPPORTED[roles[variable]]
+                if not isinstance(node.ctx, ast.Load):
+                    yield f"{kind.__name__}.{name} changes {variable}.{attribute}, which only the engine does"
+                elif attribute not in there:
+                    names = ", ".join(sorted(there, key=str.lower))
+                    yield f"{kind.__name__}.{name} uses {variable}.{attribute}; a {roles[variable]} has only {names} here"
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=variable), attr="config"), ctx=ast.Store() | ast.Del()):
+                if roles.get(variable) == "trial":
+                    yield f"{kind.__name__}.{name} changes {variable}.config, which is fixed once a trial has been suggested"
+            case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=called), args=passed) if is_ours:
+                if called in _ARGUMENTS and len(passed) == len(_ARGUMENTS[called]):
+                    yield f"{kind.__name__}.{name} calls super().{called} with a tune_controller; derive it from schedulers.TrialScheduler"
+            case _:
+                pass
