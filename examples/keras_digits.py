@@ -85,10 +85,10 @@ def show(results: tune.ResultGrid) -> None:
     """Print the best configuration, and what its network, loaded from its checkpoint, does on the validation images."""
     best = results.get_best_result()
     print("\nBest configuration:", ", ".join(f"{name}={value:.4g}" for name, value in best.config.items()))
-    if best.checkpoint is not None:
+    if best.best_checkpoint is not None:
         _, images, _, labels = splits()
-        loss, accuracy = TuneReportCheckpointCallback.get_model(best.checkpoint).evaluate(images, labels, verbose=0)
-        print(f"Its network after {best.metrics['training_iteration']} epochs: loss {loss:.4f}, accuracy {accuracy:.3f}")
+        loss, accuracy = TuneReportCheckpointCallback.get_model(best.best_checkpoint).evaluate(images, labels, verbose=0)
+        print(f"Its network after {best.best_metrics['training_iteration']} epochs: loss {loss:.4f}, accuracy {accuracy:.3f}")
     print("Files:", results.experiment_path)
 
 

@@ -243,7 +243,7 @@ def test_the_data_frame_shows_last_results_by_default(grid):
     assert grid({"t1": losses(1.0, 5.0), "t2": losses(2.0)}, "loss", "min").get_dataframe()["loss"].tolist() == [5.0, 2.0]
 
 
-@pytest.mark.parametrize(("mode", "best", "iterations"), [("min", [1.0, 2.0], [2, 1]), ("max", [5.0, 2.0], [1, 1])])
+@pytest.mark.parametrize(("mode", "best", "iterations"), [("min", [1.0, 2.0], [4, 1]), ("max", [5.0, 2.0], [1, 1])])
 def test_the_data_frame_shows_the_row_in_which_the_metric_was_best(grid, mode, best, iterations):
     frame = grid({"t1": losses(5.0, 1.0, math.nan, 1.0), "t2": losses(2.0)}).get_dataframe("loss", mode)
     assert frame["loss"].tolist() == best

@@ -13,7 +13,7 @@ def rows(*iterations, attempt=1):
 
 def counted(reported):
     """Return the results of a trial that has never gone on from another one's checkpoint."""
-    return current((0, row) for row in reported)
+    return [row for _, row in current((0, row) for row in reported)]
 
 
 def test_results_come_in_the_order_of_their_iteration():
@@ -51,8 +51,18 @@ def test_results_without_an_iteration_are_counted():
 def test_what_was_reported_before_an_exploit_stays_and_iterations_may_repeat():
     # At 4 it took over a checkpoint of 2, crashed after 4, and went on at 3.
     reported = [(0, row) for row in rows(1, 2, 3, 4)] + [(1, row) for row in rows(3, 4, attempt=2) + rows(4, 5, attempt=3)]
-    assert current(reported) == rows(1, 2, 3, 4) + rows(3, attempt=2) + rows(4, 5, attempt=3)
-    assert current([*reported[:4], (1, rows(1, attempt=2)[0])]) == rows(1, 2, 3, 4) + rows(1, attempt=2)
+    kept = current(reported)
+    assert [row for _, row in kept] == rows(1, 2, 3, 4) + rows(3, attempt=2) + rows(4, 5, attempt=3)
+    assert [branch for branch, _ in kept] == [0, 0, 0, 0, 1, 1, 1]
+    kept = current([*reported[:4], (1, rows(1, attempt=2)[0])])
+    assert [row for _, row in kept] == rows(1, 2, 3, 4) + rows(1, attempt=2)
+
+
+def test_the_configuration_of_each_row_is_that_of_its_branch():
+    memory = MemoryRows({"t1": rows(1, 2, 2, 3), "t2": rows(1)}, {"t1": [0, 0, 1, 1]}, {"t1": [{"lr": 1}, {"lr": 2}]})
+    assert [row["training_iteration"] for row in memory.of("t1")] == [1, 2, 2, 3]
+    assert memory.configs("t1") == [{"lr": 1}, {"lr": 1}, {"lr": 2}, {"lr": 2}]
+    assert memory.configs("t2") is None
 
 
 def test_rows_in_memory_are_those_of_the_trial_and_copies():

@@ -17,7 +17,8 @@ def test_experiments_are_listed_with_their_best_trial(call, plain, odd):
     found = listed(call)
     assert list(found) == ["odd", "plain"]
     assert found["plain"] | {"elapsed_s": 0, "age_s": 0, "created": ""} == {
-        "name": "plain", "state": "finished", "trials": "3/3", "best": 0.25, "metric": "min loss", "best_trial": "t00001", "running": 0,
+        "name": "plain", "state": "finished", "trials": "3/3", "best_trial": "t00001", "metric": "min loss", "last": 0.5,
+        "last_iteration": 4, "best": 0.25, "best_iteration": 3, "running": 0,
         "failed": None, "elapsed_s": 0, "age_s": 0, "created": "", "path": str(plain),
     }  # fmt: skip
     assert found["odd"]["failed"] == 1
@@ -26,7 +27,7 @@ def test_experiments_are_listed_with_their_best_trial(call, plain, odd):
 
 def test_the_table_has_a_heading_and_a_line_for_each(call, plain, odd):
     heading, *lines = call("ls").stdout.splitlines()
-    assert heading.split()[:4] == ["name", "state", "trials", "best"]
+    assert heading.split()[:8] == ["name", "state", "trials", "best", "trial", "metric", "last", "best"]
     assert [line.split()[0] for line in lines] == ["odd", "plain"]
 
 

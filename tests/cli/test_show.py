@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 
 import pandas as pd
@@ -17,8 +18,8 @@ def rows_of(text):
 
 def test_the_table_has_the_metric_and_what_differs(call, plain):
     heading, *lines = call("show", "plain").stdout.splitlines()
-    assert heading.split() == ["trial", "state", "iter", "loss", "best", "val/acc", "lr", "time"]
-    assert lines[1].split()[:7] == ["t00001", "completed", "4", "0.5", "0.25", "0.25", "0.25"]
+    assert heading.split() == ["trial", "state", "iter", "loss", "best", "at", "iter", "val/acc", "lr", "time"]
+    assert lines[1].split()[:7] == ["t00001", "completed", "4", "0.5", "0.25", "3", "0.25"]
     assert len(lines) == 3
 
 
@@ -66,7 +67,8 @@ def test_one_trial_is_shown_with_all_that_is_known(call, odd):
     facts = json.loads(call("show", "odd", "1", "-f", "json").stdout)
     assert (facts["state"], facts["failure 1"], facts["attempts"]) == ("failed", "ValueError: half-way", 1)
     assert facts["checkpoints"] == ["checkpoint_000000", "checkpoint_000001"]
-    assert "failure 1           ValueError: half-way" in call("show", "odd", "1").stdout
+    assert (facts["loss"], facts["metric_iteration"], facts["best/loss"], facts["best/training_iteration"]) == (0.625, 2, 0.625, 2)
+    assert re.search(r"failure 1 +ValueError: half-way\n", call("show", "odd", "1").stdout)
 
 
 def test_the_results_of_one_trial_are_a_table(call, plain):
@@ -81,21 +83,27 @@ def test_text_of_users_cannot_steer_the_terminal(call, make, storage):
         assert "\x1b" not in call(*command).stdout
 
 
-def test_the_best_trial_is_that_with_the_best_value_ever(call, plain, odd):
+def test_values_iterations_and_checkpoint_of_the_best_trial_belong_together(call, plain, odd):
     found = json.loads(call("best", "plain", "-f", "json").stdout)
-    assert (found["trial_id"], found["loss"], found["config"]) == ("t00001", 0.25, {"depth": 3, "kind": "plain", "lr": 0.25})
+    assert (found["trial_id"], found["config"]) == ("t00001", {"depth": 3, "kind": "plain", "lr": 0.25})
+    assert (found["loss"], found["metric_iteration"], found["training_iteration"]) == (0.5, 4, 4)
+    assert (found["best/loss"], found["best/training_iteration"]) == (0.25, 3)
     assert found["checkpoint"] == str(plain / "t00001" / "checkpoint_000002")
+    assert (found["checkpoint/loss"], found["checkpoint/training_iteration"]) == (0.25, 3)
     assert "t00001" in call("best", "plain").stdout
 
 
 def test_the_best_trials_are_a_table_or_a_list(call, plain):
     assert [record["trial_id"] for record in json.loads(call("best", "plain", "--top", "2", "-f", "json").stdout)] == ["t00001", "t00000"]
-    assert call("best", "plain", "--top", "2").stdout.splitlines()[0].split() == ["trial", "state", "iter", "loss", "lr", "time"]
+    heading = call("best", "plain", "--top", "2").stdout.splitlines()[0]
+    assert heading.split() == ["trial", "state", "iter", "loss", "best", "at", "iter", "lr", "time"]
 
 
 def test_scope_metric_and_mode_can_be_others(call, plain):
     worst = json.loads(call("best", "plain", "--metric", "val/acc", "--mode", "max", "--scope", "last", "-f", "json").stdout)
-    assert (worst["trial_id"], worst["val/acc"]) == ("t00002", 2.0)
+    assert (worst["trial_id"], worst["val/acc"], worst["best/training_iteration"]) == ("t00002", 2.0, 4)
+    mean = json.loads(call("best", "plain", "--scope", "avg", "-f", "json").stdout)
+    assert (mean["trial_id"], mean["avg"], mean["loss"]) == ("t00001", 0.375, 0.5)
 
 
 def test_a_metric_that_nobody_reported_is_told_with_those_that_exist(call, plain):

@@ -420,8 +420,9 @@ def test_the_best_result_is_known_at_any_time_and_nan_is_never_it():
     talk.report("t00000", 1, loss=float("nan"))
     assert talk.experiment.best.trial is None
     talk.report("t00001", 1, loss=0.5)
-    talk.report("t00000", 2, loss=0.5)
     assert (talk.experiment.best.trial, talk.experiment.best.value) == (talk.trial("t00001"), 0.5)
+    talk.report("t00000", 2, loss=0.5)
+    assert talk.experiment.best.leaders == (talk.trial("t00000"), talk.trial("t00001"))
 
 
 def test_gpus_are_assigned_in_fractions_and_given_back():

@@ -1,4 +1,4 @@
-"""The best results so far."""
+"""Which trial is best while results keep coming."""
 
 import math
 
@@ -7,72 +7,114 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.leaderboard import Leaderboard
+from tuner.core.memory import trial_fields, trial_from
 from tuner.core.trial import Trial
 
 REPORTS = st.lists(
     st.tuples(st.integers(0, 8), st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, math.nan, math.inf, -math.inf])),
     min_size=15,
-    max_size=40,
+    max_size=200,
 )
 
 
 def trials(num):
-    return [Trial(f"t{number:05d}", {}, {}) for number in range(num)]
+    made = [Trial(f"t{number:05d}", {}, {}) for number in range(num)]
+    for number, trial in enumerate(made):
+        trial.number = number
+    return made
+
+
+def consider(board, trial, **metrics):
+    flat = {"training_iteration": trial.iteration + 1, **metrics}
+    trial.last_result = flat
+    trial.summarise(flat)
+    board.consider(trial, flat)
 
 
 def test_nothing_is_best_before_a_finite_value_comes():
     board, (trial,) = Leaderboard("loss", "min"), trials(1)
     for value in (math.nan, math.inf, -math.inf, None, "0.1", True):
-        board.consider(trial, {"loss": value})
-    board.consider(trial, {"other": 0.1})
-    assert (board.trial, board.leaders, board.result) == (None, (), {})
+        consider(board, trial, loss=value)
+    consider(board, trial, other=0.1)
+    assert (board.trial, board.leaders) == (None, ())
     assert math.isnan(board.value)
 
 
 def test_without_a_metric_there_is_no_board():
     board, (trial,) = Leaderboard(None, None), trials(1)
-    board.consider(trial, {"loss": 1.0, None: 2.0})
+    consider(board, trial, loss=1.0)
     assert (board.trial, board.leaders) == (None, ())
 
 
-def test_of_equal_values_the_earlier_one_stays_ahead():
+def test_the_newest_value_counts_even_if_it_is_worse():
     board, (first, second) = Leaderboard("loss", "min"), trials(2)
-    board.consider(second, {"loss": 0.5, "step": 1})
-    board.consider(first, {"loss": 0.5, "step": 2})
-    assert (board.trial, board.result["step"], board.leaders) == (second, 1, (second, first))
+    consider(board, first, loss=0.1)
+    consider(board, second, loss=0.5)
+    consider(board, first, loss=0.9)
+    assert (board.trial, board.value, board.leaders) == (second, 0.5, (second, first))
+    consider(board, second, loss=math.nan)
+    assert (board.trial, board.leaders) == (first, (first,))
+
+
+def test_of_equal_values_the_trial_created_first_is_ahead():
+    board, (first, second) = Leaderboard("loss", "min"), trials(2)
+    consider(board, second, loss=0.5)
+    consider(board, first, loss=0.5)
+    assert board.leaders == (first, second)
 
 
 @pytest.mark.parametrize(("mode", "best"), [("min", 0), ("max", 2)])
 def test_the_direction_decides(mode, best):
     board, ranked = Leaderboard("loss", mode), trials(3)
     for trial, value in zip(ranked, (0.1, 0.2, 0.3), strict=True):
-        board.consider(trial, {"loss": value})
+        consider(board, trial, loss=value)
     assert (board.trial, board.leaders[0]) == (ranked[best], ranked[best])
 
 
 @given(reports=REPORTS, mode=st.sampled_from(["min", "max"]))
-def test_the_board_agrees_with_sorting_all_results(reports, mode):
+def test_the_board_agrees_with_sorting_all_newest_values(reports, mode):
     board, all_of_them = Leaderboard("loss", mode), trials(9)
-    best = {}
-    for at, (number, value) in enumerate(reports):
-        board.consider(all_of_them[number], {"loss": value, "at": at})
-        cost = value if mode == "min" else -value
-        if math.isfinite(cost) and (number not in best or cost < best[number][0]):
-            best[number] = (cost, at)
-    order = sorted(best, key=lambda number: best[number])
-    assert [trial.trial_id for trial in board.leaders] == [all_of_them[number].trial_id for number in order][:5]
-    if order:
-        cost, at = best[order[0]]
-        assert (board.trial, board.result["at"]) == (all_of_them[order[0]], at)
-        assert board.value == (cost if mode == "min" else -cost)
-    else:
-        assert board.trial is None
+    newest = {}
+    for number, value in reports:
+        consider(board, all_of_them[number], loss=value)
+        newest[number] = value if mode == "min" else -value
+        order = sorted((cost, number) for number, cost in newest.items() if math.isfinite(cost))
+        assert [trial.number for trial in board.leaders] == [number for _, number in order][:5]
+        assert board.trial is (all_of_them[order[0][1]] if order else None)
+    again = Leaderboard("loss", mode)
+    again.load([_copy(trial) for trial in all_of_them])
+    assert [trial.number for trial in again.leaders] == [trial.number for trial in board.leaders]
+
+
+def _copy(trial):
+    copy = trial_from(trial_fields(trial))
+    copy.number = trial.number
+    return copy
+
+
+def test_snapshots_of_earlier_releases_tell_the_values_and_the_iterations_they_know():
+    board, (first, second, third) = Leaderboard("loss", "min"), trials(3)
+    consider(board, first, loss=0.1)
+    consider(board, first, loss=0.4)
+    consider(board, second, loss=0.3)
+    consider(board, second, other=1.0)
+    fields = [trial_fields(trial) for trial in (first, second, third)]
+    for each in fields:
+        del each["objective"]
+    again = [trial_from(each) for each in fields]
+    for number, trial in enumerate(again):
+        trial.number = number
+    board = Leaderboard("loss", "min")
+    board.recall(again)
+    assert [trial.trial_id for trial in board.leaders] == ["t00001", "t00000"]
+    told = [(one.value, one.iteration) for trial in again[:2] for one in (trial.objective.last, trial.objective.best)]
+    assert told == [(0.4, 2), (0.1, None), (0.3, None), (0.3, None)]
 
 
 def test_a_trial_whose_results_no_longer_count_gives_way_to_the_next():
     board, (first, second) = Leaderboard("acc", "max"), trials(2)
-    board.consider(first, {"acc": 0.9})
-    board.consider(second, {"acc": 0.5})
+    consider(board, first, acc=0.9)
+    consider(board, second, acc=0.5)
     board.forget(first)
     assert (board.trial, board.value, board.leaders) == (second, 0.5, (second,))
     board.forget(second)

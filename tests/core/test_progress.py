@@ -6,6 +6,7 @@ from schedulers.decisions import Reason, Stop
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, suggest
 from tuner.core.events import Outcome
 from tuner.core.progress import Progress, look_at
+from tuner.core.tracked_metric import Evaluation
 from tuner.core.trial import Status
 
 
@@ -16,7 +17,7 @@ def look(talk, elapsed_s=0.0):
 def test_before_anything_has_happened_there_is_nothing_to_tell():
     progress = look(Conversation(max_trials=4, metric="loss", mode="min"))
     assert (progress.name, progress.metric, progress.mode, progress.num_total) == ("demo", "loss", "min", 4)
-    assert (progress.num_finished, progress.best, progress.best_value, progress.running, progress.leaders) == (0, None, None, (), ())
+    assert (progress.num_finished, progress.best, progress.best_last, progress.running, progress.leaders) == (0, None, None, (), ())
     assert progress.waiting_for == ""
 
 
@@ -35,7 +36,7 @@ def test_trials_are_counted_by_where_they_stand_and_why_they_ended():
     }
     assert (progress.num_finished, progress.num_stopped_early, progress.num_errors, progress.elapsed_s) == (2, 1, 1, 7.0)
     assert [trial.trial_id for trial in progress.running] == ["t00002", "t00003"]
-    assert (progress.best, progress.best_value, progress.best_result["training_iteration"]) == (talk.trial("t00000"), 0.5, 1)
+    assert (progress.best, progress.best_last, progress.best_ever) == (talk.trial("t00000"), Evaluation(0.5, 1, 1), Evaluation(0.5, 1, 1))
     assert progress.leaders == (talk.trial("t00000"),)
     assert (progress.used, progress.capacity) == ({"cpu": 2.0}, {"cpu": 4.0})
 

@@ -1,6 +1,7 @@
 """Trials and progress as displays see them."""
 
 from tuner.core.progress import Progress
+from tuner.core.tracked_metric import Evaluation, TrackedMetric
 from tuner.core.trial import Ending, Failure, Status, Trial
 
 
@@ -11,7 +12,10 @@ def trial_at(number, status=Status.RUNNING, ending=None, loss=None, **config):
     trial.attempt, trial.status, trial.ending = 1, status, ending
     loss = 0.5 - number / 100 if loss is None else loss
     trial.last_result = {"val": {"loss": loss}, "acc": 0.5, "training_iteration": number + 1, "time_total_s": 101.0}
-    trial.summarise({"val/loss": loss - 0.1, "acc": 0.5 + number / 100, "training_iteration": number + 1})
+    results = [{"val/loss": loss - 0.1, "acc": 0.5, "training_iteration": number}] if number else []
+    results.append({"val/loss": loss, "acc": 0.5 + number / 100, "training_iteration": number + 1})
+    trial.summarise(results[-1])
+    trial.objective = TrackedMetric.of_results(results, "val/loss", "min")
     return trial
 
 
@@ -43,8 +47,8 @@ def progress_of(trials):
         used={"cpu": 3.0, "gpu": 0.0},
         capacity={"cpu": 8.0, "gpu": 0.0},
         best=trials[8],
-        best_value=0.42,
-        best_result=trials[8].last_result,
+        best_last=Evaluation(0.42, 9, 2),
+        best_ever=Evaluation(0.32, 8, 1),
         running=trials[:3],
         leaders=trials[8:2:-1],
         waiting_for="a free GPU",

@@ -51,33 +51,33 @@ def table(trials, progress, width):
 def test_golden_view_on_120_columns(progress):
     assert "\n".join(live_lines(progress, 120)) == (
         "cifar  min val/loss  ━━━━━━━─────────────  7/20 trials  21m40s left  11m40s elapsed\n"
-        "best 0.42  t00008  iter 9  lr=0.009\n"
+        "best trial t00008 last 0.42 (iter 9)  best 0.32 (iter 8)  lr=0.009\n"
         "running 3  paused 2  done 2  stopped early 4  failed 1  CPU 3/8  waiting for a free GPU\n"
-        "trial   state          iter  val/loss  best  acc  lr      time\n"
-        "t00000  running           1  0.5       0.4   0.5  0.001  1m41s\n"
-        "t00001  running           2  0.49      0.39  0.5  0.002  1m41s\n"
-        "t00002  running           3  0.48      0.38  0.5  0.003  1m41s\n"
-        "t00008  stopped early     9  0.42      0.32  0.5  0.009  1m41s\n"
-        "t00007  stopped early     8  0.43      0.33  0.5  0.008  1m41s\n"
-        "t00006  stopped early     7  0.44      0.34  0.5  0.007  1m41s\n"
-        "t00005  stopped early     6  0.45      0.35  0.5  0.006  1m41s\n"
-        "t00004  stopped early     5  0.46      0.36  0.5  0.005  1m41s"
+        "trial   state          iter  val/loss  best    acc  lr      time\n"
+        "t00000  running           1  0.5       0.5@1   0.5  0.001  1m41s\n"
+        "t00001  running           2  0.49      0.39@1  0.5  0.002  1m41s\n"
+        "t00002  running           3  0.48      0.38@2  0.5  0.003  1m41s\n"
+        "t00008  stopped early     9  0.42      0.32@8  0.5  0.009  1m41s\n"
+        "t00007  stopped early     8  0.43      0.33@7  0.5  0.008  1m41s\n"
+        "t00006  stopped early     7  0.44      0.34@6  0.5  0.007  1m41s\n"
+        "t00005  stopped early     6  0.45      0.35@5  0.5  0.006  1m41s\n"
+        "t00004  stopped early     5  0.46      0.36@4  0.5  0.005  1m41s"
     )
 
 
 def test_golden_summary(progress, trials):
     assert "\n".join(summary_lines(progress, trials, Path("/results/cifar"), 80)) == (
         "cifar: 7/20 trials in 11m40s  running 3  paused 2  done 2  stopped early 4  failed 1\n"
-        "best val/loss 0.42 (min), t00008, iteration 9\n"
+        "best trial t00008 (min val/loss)  last 0.42 (iter 9)  best 0.32 (iter 8)\n"
         "  lr    0.009\n"
         "  act   relu\n"
         "  data  x\n"
-        "trial   state          iter  val/loss  best  acc  lr      time\n"
-        "t00008  stopped early     9  0.42      0.32  0.5  0.009  1m41s\n"
-        "t00007  stopped early     8  0.43      0.33  0.5  0.008  1m41s\n"
-        "t00006  stopped early     7  0.44      0.34  0.5  0.007  1m41s\n"
-        "t00005  stopped early     6  0.45      0.35  0.5  0.006  1m41s\n"
-        "t00004  stopped early     5  0.46      0.36  0.5  0.005  1m41s\n"
+        "trial   state          iter  val/loss  best    acc  lr      time\n"
+        "t00008  stopped early     9  0.42      0.32@8  0.5  0.009  1m41s\n"
+        "t00007  stopped early     8  0.43      0.33@7  0.5  0.008  1m41s\n"
+        "t00006  stopped early     7  0.44      0.34@6  0.5  0.007  1m41s\n"
+        "t00005  stopped early     6  0.45      0.35@5  0.5  0.006  1m41s\n"
+        "t00004  stopped early     5  0.46      0.36@4  0.5  0.005  1m41s\n"
         "failed  attempt     error                 log\n"
         "t00009  1, gave up  ValueError: exploded  /results/cifar/t00009/error.txt\n"
         "results in /results/cifar"
@@ -106,8 +106,8 @@ def test_a_narrow_table_gives_up_other_metrics_first_then_parameters_and_never_t
         return table(progress.leaders, progress, width)[0].split()
 
     assert titles(120) == ["trial", "state", "iter", "val/loss", "best", "acc", "lr", "time"]
-    assert titles(58) == ["trial", "state", "iter", "val/loss", "best", "lr", "time"]
-    assert titles(50) == ["trial", "state", "iter", "val/loss", "best", "time"]
+    assert titles(60) == ["trial", "state", "iter", "val/loss", "best", "lr", "time"]
+    assert titles(52) == ["trial", "state", "iter", "val/loss", "best", "time"]
     assert titles(10) == ["trial", "state", "iter", "val/loss"]
 
 
@@ -210,7 +210,7 @@ def test_plain_output_is_a_line_per_lead_failure_and_tenth(progress, trials):
     console.on_trial_error(2, trials, trials[-1])
     console.on_trial_complete(2, trials, trials[4])
     assert stream.getvalue().splitlines() == [
-        "new best 0.42  t00008  iter 9  lr=0.009",
+        "new best trial t00008 last 0.42 (iter 9)  best 0.32 (iter 8)  lr=0.009",
         status_line(progress).text,
         "t00009 failed in attempt 1, giving up: ValueError: exploded  /results/cifar/t00009/error.txt",
     ]

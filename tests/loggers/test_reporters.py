@@ -71,14 +71,14 @@ def rows(lines, word="trial"):
 def test_columns_are_those_that_were_named(tables_of):
     heading, first, *_ = rows(tables_of(metric_columns=["acc"], parameter_columns=["data"]))
     assert heading == ["trial", "state", "iter", "val/loss", "best", "acc", "data", "time"]
-    assert first == ["t00000", "running", "1", "0.5", "0.4", "0.5", "x", "1m41s"]
+    assert first == ["t00000", "running", "1", "0.5", "0.5@1", "0.5", "x", "1m41s"]
 
 
 def test_columns_may_have_titles_of_their_own(tables_of):
     columns = {"training_iteration": "epoch", "val/loss": "loss", "time_total_s": "seconds", "absent": "absent"}
     heading, first, *_ = rows(tables_of(metric_columns=columns, parameter_columns={"lr": "rate"}))
     assert heading == ["trial", "state", "loss", "best", "epoch", "seconds", "absent", "rate"]
-    assert first == ["t00000", "running", "0.5", "0.4", "1", "101", "-", "0.001"]
+    assert first == ["t00000", "running", "0.5", "0.5@1", "1", "101", "-", "0.001"]
 
 
 def test_columns_may_be_added_one_by_one(monkeypatch):
@@ -91,7 +91,7 @@ def test_columns_may_be_added_one_by_one(monkeypatch):
 
 
 def test_named_columns_outlive_others_where_there_is_little_room(tables_of):
-    lines = tables_of(metric_columns=["acc"], parameter_columns=["data"], stage={"width": 58})
+    lines = tables_of(metric_columns=["acc"], parameter_columns=["data"], stage={"width": 60})
     assert rows(lines)[0] == ["trial", "state", "iter", "val/loss", "best", "acc", "data"]
 
 
@@ -154,8 +154,8 @@ def test_the_metric_of_the_reporter_says_which_trials_are_best(tables_of):
     lines = tables_of(metric="acc", mode="min", total_samples=50)
     assert lines[0][:3] == ["cifar", "min", "acc"]
     assert "7/50" in lines[0]
-    assert lines[1][:3] == ["best", "0.5", "t00000"]
-    assert tables_of(metric="acc", mode="max")[1][:3] == ["best", "0.59", "t00009"]
+    assert lines[1][:5] == ["best", "trial", "t00000", "last", "0.5"]
+    assert tables_of(metric="acc", mode="max")[1][:5] == ["best", "trial", "t00009", "last", "0.59"]
 
 
 def test_a_metric_that_nobody_has_reported_has_no_best(tables_of):
@@ -168,7 +168,7 @@ def test_elsewhere_than_on_terminals_a_report_is_a_line_every_few_seconds(monkey
     assert len(stage.lines) == 4
     assert all(line.startswith(STATUS) for line in stage.lines)
     stage.end()
-    assert "best val/loss 0.42 (min), t00008, iteration 9" in stage.lines
+    assert "best trial t00008 (min val/loss)  last 0.42 (iter 9)  best 0.32 (iter 8)" in stage.lines
 
 
 @pytest.mark.parametrize(("period_s", "num_reports"), [(0, 40), (0.1, 40), (2, 10), (30, 1)])
@@ -298,7 +298,7 @@ def test_a_reporter_that_raises_is_told_once_and_the_usual_display_takes_its_pla
     text = stage.stream.getvalue()
     assert text.count("progress reporter Own raised OSError and is switched off") == 1
     assert STATUS in text
-    assert "best val/loss 0.42 (min), t00008, iteration 9" in text
+    assert "best trial t00008 (min val/loss)  last 0.42 (iter 9)  best 0.32 (iter 8)" in text
 
 
 def test_a_reporter_that_raises_at_the_end_costs_nobody_the_summary(monkeypatch, caplog):
@@ -307,7 +307,7 @@ def test_a_reporter_that_raises_at_the_end_costs_nobody_the_summary(monkeypatch,
     stage.pass_time(1.0)
     reporter.fails = "report"
     stage.end()
-    assert "best val/loss 0.42 (min), t00008, iteration 9" in stage.lines
+    assert "best trial t00008 (min val/loss)  last 0.42 (iter 9)  best 0.32 (iter 8)" in stage.lines
     assert "switched off" in caplog.text
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, final
 from tuner.core.trial import Trial
 from tuner.storage.checkpoints import Checkpoint
 
+from .best import Scope
 from .ranking import Mode
 from .result import Result
-from .result_grid import ResultGrid, Scope
+from .result_grid import ResultGrid
 
 if TYPE_CHECKING:
     import pandas as pd

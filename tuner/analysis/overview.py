@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from tuner.core.result import DONE, TRIAL_ID
 from tuner.core.trial import Trial
 
-from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame, value_at
-from .ranking import Mode, is_number, rank
+from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame
 from .result import Result
-from .rows import Row
 
 if TYPE_CHECKING:
     import pandas as pd
 
+METRIC_ITERATION = "metric_iteration"
+"""In which iteration a trial reported the value that its row has of the experiment's metric."""
 STATUS = "status"
 LOGDIR = "logdir"
 
@@ -38,18 +38,6 @@ def trials_rows(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) 
     names = [name for name in in_order_of_appearance([first, *configs, *metrics]) if name not in (STATUS, LOGDIR)]
     rows = [{**flat, **config, **end} for flat, config, end in zip(metrics, configs, ends, strict=True)]
     return rows, [*names, STATUS, LOGDIR]
-
-
-def best_row(rows: Sequence[Row], metric: str, mode: Mode) -> Row | None:
-    """Return the first row with the best value of the metric, None where no row has a number there.
-
-    Args:
-        rows: The results of a trial.
-        metric: Which metric.
-        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
-    """
-    scored = [(value, row) for row in rows if is_number(value := value_at(row, metric))]
-    return max(scored, key=lambda pair: rank(pair[0], mode))[1] if scored else None
 
 
 def whereabouts(trials: Sequence[Trial]) -> str:

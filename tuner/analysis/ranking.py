@@ -94,6 +94,11 @@ def rank(value: float, mode: Mode) -> tuple[bool, float]:
     return (True, value if mode == "max" else -value)
 
 
+def step_rank(value: float, mode: Mode) -> tuple[bool, float]:
+    """Return a key that is larger the better a step of a trial is: what is not finite is worse than everything."""
+    return rank(value if is_finite(value) else math.nan, mode)
+
+
 def unknown_metric(metric: str, known: Collection[str], whose: str) -> ValueError:
     """Return the error for a metric that `whose` did not report as a number, with the closest of those that exist.
 

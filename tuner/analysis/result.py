@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -16,8 +17,9 @@ from tuner.errors import TrialFailed
 from tuner.storage import layout, remote
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 
+from .best import best_place, newest_of, with_newest
 from .frames import flat_config, flat_metrics, to_frame
-from .ranking import Mode, check_mode, is_number, rank, unknown_metric
+from .ranking import Mode, check_mode, is_number, step_rank, unknown_metric
 from .rows import MemoryRows, Rows
 from .trial_files import read_trial_files, trial_failed
 
@@ -37,19 +39,22 @@ class Result:
         path: The trial's directory.
         config: Its hyperparameters, nested as they were given.
         metrics: Its last result, nested as reported, with ``config`` and ``experiment_tag``; ``done`` tells whether the trial is over.
-            Where it never reported there are only these and ``trial_id``.
+            Where it never reported there are only these and ``trial_id``. A last result that lacks the experiment's metric has the newest
+            value that was reported. The row of the best step is `best_metrics`.
         checkpoint: Its latest checkpoint, None without one. It is not always the best; see `best_checkpoint`.
         error: Why it failed for good, with the traceback among its notes; None if it ended well, recovered or is not over.
         status: Where it stood at the end of the experiment; None where its directory alone cannot tell.
         ending: Why it is over; None while it is not, or where its directory alone cannot tell.
-        metric: The metric by which `best_checkpoint` is chosen, flattened; None for the checkpoint score, or recency without one.
+        metric: The metric by which the best step is chosen, flattened: the experiment's, or that given to `get_best_result`; None for
+            none.
         mode: Whether that metric is minimised (``"min"``) or maximised (``"max"``).
         kept_checkpoints: Every checkpoint still on the disk, in ascending order of its score, so that the best one is last.
         num_to_keep: How many of them `best_checkpoints` lists; None for all.
         rows: Where all of its results are read when they are asked for.
 
     Departures:
-        `best_checkpoint` belongs to the best step; Ray Tune offers the latest checkpoint only, whatever metric the trial was chosen by.
+        `best_metrics` and `best_checkpoint` belong to the best step; Ray Tune offers the last result and, as ``checkpoint``, the latest
+        one only, whatever metric the trial was chosen by.
         `error` is None for a trial that recovered, although Ray Tune takes the error file of its first attempt for its end.
     """
 
@@ -93,7 +98,7 @@ class Result:
             error=files.error,
             status=Status.ERROR if files.error else None,
             kept_checkpoints=files.checkpoints,
-            rows=MemoryRows({files.trial_id: files.rows}, {files.trial_id: range(len(files.rows))}),  # all of them count
+            rows=MemoryRows({files.trial_id: files.rows}, {files.trial_id: files.branches}, {files.trial_id: files.configs}),
         )
 
     @functools.cached_property
@@ -107,14 +112,31 @@ class Result:
             CheckpointError: If one has been deleted or damaged since; `best_checkpoint` and `get_best_checkpoint` likewise.
         """
         best = self.kept_checkpoints if self.num_to_keep is None else self.kept_checkpoints[-self.num_to_keep :]
-        return [(checkpoint, self._metrics_of(checkpoint)) for checkpoint in best]
+        return [(checkpoint, self.metrics_of(checkpoint)) for checkpoint in best]
+
+    @property
+    def best_metrics(self) -> dict[str, Any]:
+        """The result of the best step, nested as reported, with the ``config`` in force at it; empty without one.
+
+        The best step is that with the best finite value of `metric` in the direction of `mode`, the latest of equal ones.
+        """
+        place = self._best_place
+        return {} if place is None else {**self.rows.of(self.trial_id)[place], CONFIG: self._config_at(place)}
+
+    @property
+    def best_config(self) -> dict[str, Any]:
+        """The hyperparameters with which the best step was reached, which a scheduler may have changed since; `config` without one."""
+        return self.config if self._best_place is None else self._config_at(self._best_place)
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
-        """The checkpoint of the best step that has one.
+        """The checkpoint of the best step, or, where that has none, of the best step that has one.
 
-        Chosen by `metric` in the direction of `mode`; without a metric it is the last of `best_checkpoints`. None without
-        checkpoints, or where no result with a checkpoint has the metric.
+        Steps are compared as for `best_metrics`; without a metric it is the last of `best_checkpoints`. None without checkpoints, or
+        where no result with a checkpoint has the metric.
+
+        Raises:
+            CheckpointError: If one has been deleted or damaged since.
         """
         if self.metric is None or self.mode is None:
             return self.kept_checkpoints[-1] if self.kept_checkpoints else None
@@ -139,19 +161,33 @@ class Result:
             return None
         scored = self._scored(metric)
         if not scored:
-            every = [flat_metrics(self._metrics_of(checkpoint)) for checkpoint in self.kept_checkpoints]
+            every = [flat_metrics(self.metrics_of(checkpoint)) for checkpoint in self.kept_checkpoints]
             known = {key for metrics in every for key, value in metrics.items() if is_number(value)}
             raise unknown_metric(metric, known, f"trial {self.trial_id} with a checkpoint")
         return _best(scored, mode)
+
+    def metrics_of(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """Return the metrics of the result that a kept checkpoint was saved with, nested.
+
+        Raises:
+            CheckpointError: If it has been deleted or damaged since.
+        """
+        name = Path(checkpoint.path).name
+        if not (Path(checkpoint.path) / layout.MANIFEST).exists():  # Ray Tune writes none
+            for row in reversed(self.rows.of(self.trial_id)):
+                if row.get(CHECKPOINT_DIR_NAME) == name:
+                    return {**row, CONFIG: self.config}
+        return {**read_manifest(checkpoint.path).metrics, CONFIG: self.config}
 
     @functools.cached_property
     def metrics_dataframe(self) -> pd.DataFrame:
         """Every result of the trial as a row, flattened with ``/``, its configuration in ``config/...``; empty if it never reported.
 
-        ``config/...`` is the trial's last configuration in every row; ``done`` of the last row tells whether the trial is over.
+        ``config/...`` is the configuration in force at each row; ``done`` of the last row tells whether the trial is over.
         """
-        config = flat_config(self.config)
-        rows = [{**flat_metrics(row), **config} for row in self.rows.of(self.trial_id)]
+        results = self.rows.of(self.trial_id)
+        configs = [flat_config(config) for config in self.rows.configs(self.trial_id) or ()] or repeat(flat_config(self.config))
+        rows = [{**flat_metrics(row), **config} for row, config in zip(results, configs, strict=False)]
         if rows:
             rows[-1][DONE] = self.metrics.get(DONE, False)
         return to_frame(rows)
@@ -175,17 +211,20 @@ class Result:
         lines += [f"{name}={value!r}" for name, value in (("checkpoint", self.checkpoint), ("error", self.error)) if value is not None]
         return "Result(\n  " + ",\n  ".join(lines) + "\n)"
 
-    def _scored(self, metric: str) -> list[tuple[Checkpoint, float]]:
-        found = [(checkpoint, flat_metrics(self._metrics_of(checkpoint)).get(metric)) for checkpoint in self.kept_checkpoints]
-        return [(checkpoint, value) for checkpoint, value in found if is_number(value)]
+    @functools.cached_property
+    def _best_place(self) -> int | None:
+        """The place of the best step among all results, None where there is none."""
+        if self.metric is None or self.mode is None:
+            return None
+        return best_place(self.rows.of(self.trial_id), self.metric, self.mode)
 
-    def _metrics_of(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        name = Path(checkpoint.path).name
-        if not (Path(checkpoint.path) / layout.MANIFEST).exists():  # Ray Tune writes none
-            for row in reversed(self.rows.of(self.trial_id)):
-                if row.get(CHECKPOINT_DIR_NAME) == name:
-                    return {**row, CONFIG: self.config}
-        return {**read_manifest(checkpoint.path).metrics, CONFIG: self.config}
+    def _config_at(self, place: int) -> dict[str, Any]:
+        configs = self.rows.configs(self.trial_id)
+        return self.config if configs is None else dict(configs[place])
+
+    def _scored(self, metric: str) -> list[tuple[Checkpoint, float]]:
+        found = [(checkpoint, flat_metrics(self.metrics_of(checkpoint)).get(metric)) for checkpoint in self.kept_checkpoints]
+        return [(checkpoint, value) for checkpoint, value in found if is_number(value)]
 
 
 def result_of(
@@ -198,19 +237,17 @@ def result_of(
         experiment_path: Directory of its experiment.
         rows: Where its results are read when they are asked for.
         retention: How its checkpoints are ranked.
-        metric: The metric that the experiment optimises, flattened, if it names one; it chooses the best checkpoint where
-            checkpoints have no score of their own.
+        metric: The metric that the experiment optimises, flattened, if it names one; it chooses the best step.
         mode: ``"min"`` or ``"max"``: the direction in which that metric is optimised.
     """
     directory = trial.local_path or layout.trial_path(experiment_path, trial.trial_id)
     config = dict(trial.config)
-    has_metric = metric is not None and retention.score_attribute is None
     return Result(
         trial_id=trial.trial_id,
         path=directory,
         config=config,
         metrics={
-            **(trial.last_result or {TRIAL_ID: trial.trial_id}),
+            **(with_newest(trial.last_result, newest_of(trial, metric, mode), metric) or {TRIAL_ID: trial.trial_id}),
             CONFIG: config,
             DONE: is_over(trial),
             EXPERIMENT_TAG: trial.experiment_tag,
@@ -219,8 +256,8 @@ def result_of(
         error=_error_of(trial),
         status=trial.status,
         ending=trial.ending,
-        metric=metric if has_metric else None,
-        mode=mode if has_metric else None,
+        metric=metric,
+        mode=mode,
         kept_checkpoints=[Checkpoint(Path(directory, record.directory)) for record in ranked(trial.checkpoints, retention)],
         num_to_keep=retention.num_to_keep,
         rows=rows,
@@ -241,5 +278,5 @@ def _error_of(trial: Trial) -> TrialFailed | None:
 
 
 def _best(scored: Sequence[tuple[Checkpoint, float]], mode: Mode) -> Checkpoint:
-    """Return the best checkpoint; of equal ones the one saved last, whose name sorts last."""
-    return max(scored, key=lambda pair: (rank(pair[1], mode), Path(pair[0].path).name))[0]
+    """Return the checkpoint of the best step; of equal ones the one saved last, whose name sorts last."""
+    return max(scored, key=lambda pair: (step_rank(pair[1], mode), Path(pair[0].path).name))[0]

@@ -8,23 +8,21 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO, final, overload
+from typing import TYPE_CHECKING, Any, TextIO, final, overload
 
 from tuner.core.pareto import Objectives, best_trials
-from tuner.core.result import TRAINING_ITERATION
 from tuner.core.retention import RetentionPolicy
-from tuner.core.summary import MetricSummary
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.storage import remote
 from tuner.storage.recovery import read as journal_records
 
+from .best import SCOPES, Scope, best_first, best_place
 from .directories import read_directory
-from .frames import value_at
 from .importances import At, Evaluator, require_optuna
-from .overview import best_row, trials_frame, whereabouts
+from .overview import trials_frame, whereabouts
 from .persistence import Persistence
-from .ranking import Mode, check_mode, is_number, mode_among, objective_of, rank, unknown_metric
+from .ranking import Mode, check_mode, mode_among, objective_of, unknown_metric
 from .result import Result, result_of
 from .rows import Row, Rows
 from .story import story_of
@@ -36,11 +34,6 @@ if TYPE_CHECKING:
 
     from .figures import Plots
     from .plots import Source
-
-Scope = Literal["last", "avg", "last-5-avg", "last-10-avg", "all"]
-"""Which value of a trial's metric counts: its latest, a mean, or its best."""
-
-SCOPES: tuple[Scope, ...] = ("last", "avg", "last-5-avg", "last-10-avg", "all")
 
 _MAX_PRINTED = 20
 
@@ -205,8 +198,9 @@ class ResultGrid(Sequence[Result]):
                 is worse than any number.
 
         Returns:
-            The best trial's result; its `best_checkpoint` is chosen by the same metric. A grid of one trial returns it unseen where
-            neither here nor in the `TuneConfig` a metric is named.
+            The best trial's result. Its `best_metrics` and `best_checkpoint` belong to the step at which this metric was best, which is
+            the step compared if the scope is ``all``; `metrics` and `checkpoint` are the latest, whatever the scope. A grid of one trial
+            returns it unseen where neither here nor in the `TuneConfig` a metric is named.
 
         Raises:
             ValueError: If no metric is named, no trial reported the one named here, or mode or scope is unknown.
@@ -221,14 +215,30 @@ class ResultGrid(Sequence[Result]):
         if scope not in SCOPES:
             raise ValueError(f"scope must be one of {', '.join(SCOPES)}, got {scope!r}")
         self._check_reported(name, is_default=metric is None)
-        summaries = {index: self._summary(trial, name, scope) for index, trial in enumerate(self._trials) if name in trial.summary}
-        values = {index: summary.by_scope(scope, direction) for index, summary in summaries.items() if summary.count}
-        if filter_nan_and_inf:
-            values = {index: value for index, value in values.items() if math.isfinite(value)}
-        if not values:
+        ranked = self.ranked(name, direction, scope, filter_nan_and_inf)
+        if not ranked:
             raise RuntimeError(f"no trial has a finite value of {name!r} (scope {scope!r}); filter_nan_and_inf=False compares the others")
-        best = max(values, key=lambda index: rank(values[index], direction))
-        return dataclasses.replace(self._results[best], metric=name, mode=direction)
+        return ranked[0][0]
+
+    def ranked(
+        self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last", filter_nan_and_inf: bool = True
+    ) -> list[tuple[Result, float]]:
+        """Return the trials that can be compared, best first, each with the value that it stands for.
+
+        The first is that of `get_best_result`, which explains the arguments. Of equally good ones the one created first is first.
+
+        Raises:
+            ValueError: If no metric is named, or mode or scope is unknown.
+        """
+        name, direction = self.objective(metric, mode)
+        if scope not in SCOPES:
+            raise ValueError(f"scope must be one of {', '.join(SCOPES)}, got {scope!r}")
+        found = best_first(self._trials, self._rows, name, direction, scope)
+        return [
+            (dataclasses.replace(self._results[index], metric=name, mode=direction), value)
+            for index, value in found
+            if math.isfinite(value) or not filter_nan_and_inf
+        ]
 
     @property
     def objectives(self) -> Objectives:
@@ -321,8 +331,8 @@ class ResultGrid(Sequence[Result]):
         """Return a table with a row for every trial, whatever its status, in the order of creation.
 
         Args:
-            filter_metric: Take of each trial the result with the best value of this metric, the first of equal ones; ``"a/b"`` for a
-                nested one. None takes the last result.
+            filter_metric: Take of each trial the result with the best finite value of this metric, the latest of equal ones; ``"a/b"``
+                for a nested one. None takes the last result.
             filter_mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None for the `TuneConfig`'s mode.
 
         Returns:
@@ -422,20 +432,12 @@ class ResultGrid(Sequence[Result]):
         error = unknown_metric(metric, known, "a trial")
         raise RuntimeError(str(error)) if is_default else error
 
-    def _summary(self, trial: Trial, metric: str, scope: Scope) -> MetricSummary:
-        """Summarise a metric over the results that count; the engine's own summary also has those that an attempt reported in vain."""
-        all_results = trial.summary.get(TRAINING_ITERATION)
-        has_superseded = all_results is not None and all_results.count != trial.num_rows
-        if not has_superseded or (scope == "last" and is_number(value_at(trial.last_result, metric))):
-            return trial.summary[metric]
-        summary = MetricSummary()
-        for row in self._rows.of(trial.trial_id):
-            if is_number(value := value_at(row, metric)):
-                summary.add(value)
-        return summary
-
     def _best_rows(self, metric: str, mode: str | None) -> list[Row]:
         direction = check_mode(mode or self._mode, "filter_mode")
         self._check_reported(metric, is_default=False)
-        best = [best_row(self._rows.of(trial.trial_id), metric, direction) for trial in self._trials]
-        return [row or trial.last_result for row, trial in zip(best, self._trials, strict=True)]
+        return [self._best_row(trial, metric, direction) for trial in self._trials]
+
+    def _best_row(self, trial: Trial, metric: str, mode: Mode) -> Row:
+        rows = self._rows.of(trial.trial_id)
+        place = best_place(rows, metric, mode)
+        return trial.last_result if place is None else rows[place]

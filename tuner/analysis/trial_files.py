@@ -36,6 +36,8 @@ class TrialFiles:
         trial_id: The trial.
         config: Its hyperparameters; what JSON does not know stands there as text.
         rows: Its results, as `Rows` gives them.
+        branches: The branch of each of them: how often the configuration had changed by then.
+        configs: The configuration of each branch.
         checkpoints: Its complete checkpoints, oldest first.
         error: Why it failed for good; None if it did not, or went on after its last failure.
     """
@@ -44,6 +46,8 @@ class TrialFiles:
     trial_id: str
     config: dict[str, Any]
     rows: list[Row]
+    branches: list[int]
+    configs: list[dict[str, Any]]
     checkpoints: list[Checkpoint]
     error: TrialFailed | None
 
@@ -61,11 +65,15 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
     reported = _json_rows(directory / RESULTS) if (directory / RESULTS).is_file() else _csv_rows(directory / PROGRESS)
     last = reported[-1] if reported else {}
     trial_id = str(last.get(TRIAL_ID, directory.name))
+    branches = list(_branches(reported))
+    counting = current(zip(branches, map(_without_config, reported), strict=True))
     return TrialFiles(
         path=directory,
         trial_id=trial_id,
         config=_config(directory / PARAMS, last.get(CONFIG, {})),
-        rows=current(zip(_branches(reported), map(_without_config, reported), strict=True)),
+        rows=[row for _, row in counting],
+        branches=[branch for branch, _ in counting],
+        configs=list({branch: row.get(CONFIG, {}) for branch, row in zip(branches, reported, strict=True)}.values()),
         checkpoints=_checkpoints(directory, reported),
         error=_error(directory / ERROR, trial_id),
     )

@@ -69,9 +69,12 @@ def read_trial_folders(path: Path) -> TrialFolders:
     if not read:
         raise FileNotFoundError(f"path must be the directory of an experiment, got {str(path)!r}; it holds no directory of a trial")
     trials = [_trial(files, state.trials.get(files.path.name, _Known())) for files in read]
-    # What was read counts, all of it: it has been sorted out already.
-    branches = {files.trial_id: range(len(files.rows)) for files in read}
-    return TrialFolders(trials, MemoryRows({files.trial_id: files.rows for files in read}, branches), state.metric)
+    rows = MemoryRows(
+        {files.trial_id: files.rows for files in read},
+        {files.trial_id: files.branches for files in read},
+        {files.trial_id: files.configs for files in read},
+    )
+    return TrialFolders(trials, rows, state.metric)
 
 
 def files_of_trials(path: Path) -> Iterator[TrialFiles]:

@@ -11,9 +11,12 @@ from typing import Any, Final
 
 import click
 
+from tuner.analysis.best import tracked
 from tuner.analysis.frames import flat_config, flat_metrics
+from tuner.analysis.overview import METRIC_ITERATION
 from tuner.analysis.ranking import MODES, Mode
 from tuner.analysis.result_grid import ResultGrid
+from tuner.analysis.rows import Rows
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import Trial
 from tuner.errors import StorageError
@@ -80,16 +83,14 @@ def state_of(trial: Trial) -> str:
 def trial_records(grid: ResultGrid) -> list[Record]:
     """Return a record for each trial: where it stands, what it reported last, its hyperparameters, its files."""
     metric, mode = objective_of(grid)
-    return [_record(trial, metric, mode) for trial in grid.trials]
+    return [_record(trial, grid[index].rows, metric, mode) for index, trial in enumerate(grid.trials)]
 
 
-def _record(trial: Trial, metric: str | None, mode: str | None) -> Record:
+def _record(trial: Trial, rows: Rows, metric: str | None, mode: Mode | None) -> Record:
     result = flat_metrics(trial.last_result)
     record: dict[str, Any] = {"trial_id": trial.trial_id, "state": state_of(trial), TRAINING_ITERATION: trial.iteration}
     if metric:
-        record[metric] = result.get(metric)
-        summary = trial.summary.get(metric)
-        record[best_key(metric)] = summary.by_scope("all", mode) if summary and mode else None
+        record |= metric_fields(trial, rows, metric, mode)
     metrics = {name: value for name, value in result.items() if name not in AUTO_FILLED and name not in record}
     automatic = {name: value for name, value in result.items() if name in AUTO_FILLED - _IDENTITY and name not in record}
     return {
@@ -106,8 +107,20 @@ def _record(trial: Trial, metric: str | None, mode: str | None) -> Record:
     }
 
 
+def metric_fields(trial: Trial, rows: Rows, metric: str, mode: Mode | None) -> Record:
+    """Return the last and the best value of a trial's metric, each with its iteration; None for what there is not."""
+    values = tracked(trial, rows, metric, mode or "min")
+    last, best = values.last, values.best if mode else None
+    return {
+        metric: last.value if last else None,
+        METRIC_ITERATION: last.iteration if last else None,
+        best_key(metric): best.value if best else None,
+        best_key(TRAINING_ITERATION): best.iteration if best else None,
+    }
+
+
 def best_key(metric: str) -> str:
-    """Return under which key a record has the best value of the metric."""
+    """Return under which key a record has the best value of the metric, or the iteration of that."""
     return f"best/{metric}"
 
 
@@ -115,14 +128,15 @@ def usual_columns(records: Sequence[Record], metric: str | None) -> list[Column]
     """Return what people are shown of trials: the metric, a few others, and the hyperparameters in which the trials differ."""
     columns = [Column("trial_id", "trial"), Column("state"), Column(TRAINING_ITERATION, "iter")]
     if metric:
-        columns += [Column(metric), Column(best_key(metric), "best", rank=1)]
+        columns += [Column(metric), Column(best_key(metric), "best", rank=1), Column(best_key(TRAINING_ITERATION), "at iter", rank=2)]
     columns += [Column(name, rank=3) for name in _others(records, metric)]
     columns += [Column(name, name.removeprefix("config/"), rank=2) for name in differing(records)]
     return [*columns, Column(TIME_TOTAL_S, "time", spent, rank=1), Column("error", text=lambda text: printable(str(text))[:60], rank=4)]
 
 
 def _others(records: Sequence[Record], metric: str | None) -> list[str]:
-    own = {"trial_id", "state", "status", "attempt", "num_failures", "error", "path", metric, best_key(metric or "")}
+    own = {"trial_id", "state", "status", "attempt", "num_failures", "error", "path", metric, METRIC_ITERATION}
+    own |= {best_key(metric or ""), best_key(TRAINING_ITERATION)}
     names = dict.fromkeys(name for record in records for name, value in record.items() if isinstance(value, int | float))
     return [name for name in names if name not in own | AUTO_FILLED and not name.startswith("config/")][:_MAX_OTHERS]
 

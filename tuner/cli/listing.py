@@ -32,9 +32,11 @@ _COLUMNS: Final = (
     Column("name", text=_whole),
     Column("state"),
     Column("trials", text=_whole),
-    Column("best"),
+    Column("best_trial", "best trial", rank=2),
     Column("metric", rank=1),
-    Column("best_trial", "trial", rank=2),
+    Column("last"),
+    Column("best", rank=2),
+    Column("best_iteration", "at iter", rank=3),
     Column("failed", rank=3),
     Column("elapsed_s", "run for", spent, rank=2),
     Column("age_s", "changed", lambda seconds: f"{_age(seconds)} ago", rank=1),
@@ -47,10 +49,11 @@ _COLUMNS: Final = (
 @selection_options
 @output_option
 def list_experiments(path: Path | None, chosen: Selection, output: Output) -> int:
-    """List the experiments at or under PATH, with their state and best value.
+    """List the experiments at or under PATH, with their state and best trial.
 
-    PATH is the default storage path unless it is given. States: running (a driver holds the experiment), finished, interrupted (it can be
-    continued) and damaged (tuner doctor says more). Nothing is changed, and running experiments are not held up.
+    The best trial is the one whose last value of the metric is best; best is the best value that this trial has reported. PATH is the
+    default storage path unless it is given. States: running (a driver holds the experiment), finished, interrupted (it can be continued)
+    and damaged (tuner doctor says more). Nothing is changed, and running experiments are not held up.
 
     \b
     Examples:
@@ -74,14 +77,17 @@ def _record(standing: Standing, root: Path) -> Record:
     if standing.stored is None:
         return {**record, "age_s": standing.age_s, "path": str(standing.path.absolute()), "remark": standing.damage}
     progress = standing.stored.progress()
-    best = progress.best
+    best, last, ever = progress.best, progress.best_last, progress.best_ever
     total = "" if progress.num_total is None else f"/{progress.num_total}"
     return {
         **record,
         "trials": f"{progress.num_finished}{total}",
-        "best": progress.best_value,
-        "metric": f"{progress.mode} {progress.metric}" if progress.metric else None,
         "best_trial": best.trial_id if best else None,
+        "metric": f"{progress.mode} {progress.metric}" if progress.metric else None,
+        "last": last.value if last else None,
+        "last_iteration": last.iteration if last else None,
+        "best": ever.value if ever else None,
+        "best_iteration": ever.iteration if ever else None,
         "running": progress.num_trials_by_status.get(Status.RUNNING, 0),
         "failed": progress.num_trials_by_status.get(Status.ERROR, 0) or None,
         "elapsed_s": progress.elapsed_s,

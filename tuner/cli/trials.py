@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from tuner.analysis.best import SCOPES, Scope
 from tuner.analysis.frames import flat_config, flat_metrics
-from tuner.analysis.ranking import Mode, is_number, rank
-from tuner.analysis.result_grid import SCOPES, ResultGrid
+from tuner.analysis.overview import METRIC_ITERATION
+from tuner.analysis.ranking import Mode, is_number
+from tuner.analysis.result import Result
+from tuner.analysis.result_grid import ResultGrid
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.errors import CheckpointError
 from tuner.loggers.formatting import printable
@@ -20,7 +21,18 @@ from tuner.loggers.formatting import show as shown
 
 from .app import FOUND, OK
 from .arguments import ExperimentType, TrialType, find_trial, foreign_argument
-from .grids import Objective, best_key, differing, objective_of, objective_options, open_grid, state_of, trial_records, usual_columns
+from .grids import (
+    Objective,
+    best_key,
+    differing,
+    metric_fields,
+    objective_of,
+    objective_options,
+    open_grid,
+    state_of,
+    trial_records,
+    usual_columns,
+)
 from .output import Column, Output, Record, output_option, spent
 from .selection import Selection, selection_options
 
@@ -38,9 +50,10 @@ _MAX_LISTED: Final = 10
 def show(experiment: Path, trial: str | None, chosen: Selection, output: Output, objective: Objective, *, rows: bool) -> int:
     """Show the trials of an experiment, or all about one of them.
 
-    Columns are the metrics (a/b for nested ones), hyperparameters as config/NAME or NAME alone, state, training_iteration, time_total_s,
-    and best/METRIC, the best value so far. CSV and JSON have all of them; NaN and infinities are the texts "NaN", "Infinity" and
-    "-Infinity" there, and what a trial lacks is empty, or null.
+    Columns are the metrics (a/b for nested ones), hyperparameters as config/NAME or NAME alone, state, training_iteration and
+    time_total_s. METRIC is the last value that was reported, in iteration metric_iteration, and best/METRIC the best one, in
+    best/training_iteration. CSV and JSON have all columns; NaN and infinities are the texts "NaN", "Infinity" and "-Infinity" there, and
+    what a trial lacks is empty, or null.
 
     \b
     Examples:
@@ -80,7 +93,6 @@ def _facts(grid: ResultGrid, index: int) -> Record:
     """Return all that is known about a trial, flat."""
     trial = grid.trials[index]
     metric, mode = objective_of(grid)
-    summary = trial.summary.get(metric or "")
     result = flat_metrics(trial.last_result)
     facts: dict[str, Any] = {
         "trial_id": trial.trial_id,
@@ -91,8 +103,8 @@ def _facts(grid: ResultGrid, index: int) -> Record:
         "attempts": trial.attempt,
         **{f"failure {number}": str(failure) for number, failure in enumerate(trial.failures, start=1)},
         **flat_config(trial.config),
-        **({best_key(metric): summary.by_scope("all", mode)} if metric and mode and summary else {}),
         **{name: value for name, value in result.items() if name not in AUTO_FILLED},
+        **(metric_fields(trial, grid[index].rows, metric, mode) if metric else {}),
         "resources": dict(trial.resources) or None,
         "checkpoints": [checkpoint.directory for checkpoint in trial.checkpoints] or None,
         "went on from": [f"{graft.donor_id} at iteration {graft.from_iteration}" for graft in trial.grafts] or None,
@@ -116,13 +128,15 @@ def _text(value: Any) -> str:
 @click.command()
 @foreign_argument
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="The N best trials, as a table; without it the best one alone.")
-@click.option("--scope", type=click.Choice(SCOPES), default="all", help="Which of a trial's values counts: the best one (all, the "
-              "default), the last, or a mean.")  # fmt: skip
+@click.option("--scope", type=click.Choice(SCOPES), default="last", help="Which of a trial's values decides: the last one "
+              "(the default), the best one (all), or a mean.")  # fmt: skip
 @objective_options
 @output_option
-def best(experiment: Path, top: int | None, scope: str, objective: Objective, output: Output) -> int:
+def best(experiment: Path, top: int | None, scope: Scope, objective: Objective, output: Output) -> int:
     """Show the best trials and their configurations.
 
+    The best trial is the one whose last value of the metric is best, as in ResultGrid.get_best_result. Its best value, the iteration and
+    the configuration of that, and the best checkpoint with the values it was saved with are shown beside it, each with its own iteration.
     Trials that failed, or still run, are compared by what they have reported. Ends with 1 where no trial has a finite value. As JSON
     one trial is an object, several (--top) are a list.
 
@@ -139,14 +153,16 @@ def best(experiment: Path, top: int | None, scope: str, objective: Objective, ou
         click.echo(f"tuner best: no trial of {experiment.name} has a finite value of {metric!r} yet", err=True)
         return FOUND
     if output.kind == "json":
-        records = [_best_record(grid, index, value, {"config": grid.trials[index].config}) for index, value in leaders]
+        records = [_best_record(grid, result, value, scope, {"config": result.best_config}) for result, value in leaders]
         output.write_facts(records[0], ()) if top is None else output.write(records, ())
         return OK
-    flat = [_best_record(grid, index, value, flat_config(grid.trials[index].config)) for index, value in leaders]
+    flat = [_best_record(grid, result, value, scope, flat_config(result.best_config)) for result, value in leaders]
     if top is None:
         output.write_facts(flat[0], [Column(key, text=spent if key == TIME_TOTAL_S else _text) for key in flat[0]])
     else:
-        columns = [Column("trial_id", "trial"), Column("state"), Column(TRAINING_ITERATION, "iter"), Column(metric)]
+        columns = [Column("trial_id", "trial"), Column("state"), Column(METRIC_ITERATION, "iter"), Column(metric)]
+        columns += [Column(scope)] if scope in flat[0] else []
+        columns += [Column(best_key(metric), "best"), Column(best_key(TRAINING_ITERATION), "at iter", rank=1)]
         columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(flat)]
         output.write(flat, [*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)])
     return OK
@@ -160,33 +176,47 @@ def _objective(grid: ResultGrid) -> tuple[str, Mode]:
     return metric, mode
 
 
-def _ranked(grid: ResultGrid, metric: str, mode: Mode, scope: str) -> list[tuple[int, float]]:
-    """Return index and value of each trial that has a finite one, best first; of equal ones the one created first is first."""
-    reported = {index: trial.summary[metric].by_scope(scope, mode) for index, trial in enumerate(grid.trials) if metric in trial.summary}
+def _ranked(grid: ResultGrid, metric: str, mode: Mode, scope: Scope) -> list[tuple[Result, float]]:
+    """Return the trials that have a finite value, best first, with that value."""
     known = sorted({name for trial in grid.trials for name in trial.summary if name not in AUTO_FILLED})
-    if known and not reported:
+    if known and not any(metric in trial.summary for trial in grid.trials):
         raise click.UsageError(f"no trial has reported {metric!r}; reported were {', '.join(known[:_MAX_LISTED])}")
-    finite = [(index, value) for index, value in reported.items() if math.isfinite(value)]
-    return sorted(finite, key=lambda found: rank(found[1], mode), reverse=True)
+    return grid.ranked(metric, mode, scope)
 
 
-def _best_record(grid: ResultGrid, index: int, value: float, config: Mapping[str, Any]) -> dict[str, Any]:
+def _best_record(grid: ResultGrid, result: Result, value: float, scope: Scope, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of one of the best trials; each value stands beside the iteration it was reported in."""
     metric, mode = _objective(grid)
-    trial, result = grid.trials[index], grid[index]
-    try:
-        checkpoint = dataclasses.replace(result, metric=metric, mode=mode).best_checkpoint
-    except CheckpointError:
-        checkpoint = result.checkpoint
+    trial = grid.trials[grid.index(result)]
     return {
         "trial_id": trial.trial_id,
         "state": state_of(trial),
         TRAINING_ITERATION: trial.iteration,
-        metric: value,
+        **metric_fields(trial, result.rows, metric, mode),
+        **({} if scope in ("last", "all") else {scope: value}),
         **config,
         TIME_TOTAL_S: trial.last_result.get(TIME_TOTAL_S),
-        "checkpoint": checkpoint.path if checkpoint else None,
+        **_checkpoint_fields(result, metric),
         "path": result.path,
     }
+
+
+def _checkpoint_fields(result: Result, metric: str) -> dict[str, Any]:
+    """Return the checkpoint of the best step that has one, with the iteration and the value that it was saved with."""
+    try:
+        checkpoint = result.best_checkpoint
+        metrics = flat_metrics(result.metrics_of(checkpoint)) if checkpoint else {}
+    except CheckpointError:
+        checkpoint, metrics = result.checkpoint, {}
+    return {
+        "checkpoint": checkpoint.path if checkpoint else None,
+        _checkpoint_key(metric): metrics.get(metric),
+        _checkpoint_key(TRAINING_ITERATION): metrics.get(TRAINING_ITERATION),
+    }
+
+
+def _checkpoint_key(name: str) -> str:
+    return f"checkpoint/{name}"
 
 
 @click.command()
@@ -196,8 +226,8 @@ def _best_record(grid: ResultGrid, index: int, value: float, config: Mapping[str
 def compare(experiments: tuple[Path, ...], objective: Objective, output: Output) -> int:
     """Compare experiments by their best trials, and by what was declared.
 
-    The first column of values is the best that any trial ever reported; iterations and time are those of all trials together. Below
-    the table stands what the experiments declare otherwise than the first one.
+    The best trial of each is the one whose last value of the metric is best; best is the best value that it has reported. Iterations and
+    time are those of all trials together. Below the table stands what the experiments declare otherwise than the first one.
 
     \b
     Example:
@@ -205,35 +235,39 @@ def compare(experiments: tuple[Path, ...], objective: Objective, output: Output)
     """
     grids = [open_grid(path, objective) for path in experiments]
     records = [_compared(grid) for grid in grids]
-    best_configs = differing([record for record in records if record["best"] is not None])
+    best_configs = differing([record for record in records if record["best_trial"] is not None])
     columns = [
-        Column("experiment", text=lambda text: printable(str(text))), Column("best"), Column("metric", rank=1),
-        Column("best_trial", "trial", rank=1), Column("num_trials", "trials"), Column("num_failed", "failed", rank=3),
-        Column("num_iterations", "iterations", rank=1), Column("time_total_s", "training", spent, rank=2),
+        Column("experiment", text=lambda text: printable(str(text))), Column("best_trial", "best trial", rank=1), Column("metric", rank=1),
+        Column("last"), Column("best", rank=1), Column("best_iteration", "at iter", rank=2), Column("num_trials", "trials"),
+        Column("num_failed", "failed", rank=3), Column("num_iterations", "iterations", rank=1),
+        Column("time_total_s", "training", spent, rank=2),
         *(Column(name, name.removeprefix("config/"), rank=2) for name in best_configs),
     ]  # fmt: skip
     output.write(records, columns)
     if output.kind == "table" and output.path is None:
         for line in _declared_otherwise(experiments):
             click.echo(line)
-    return OK if any(record["best"] is not None for record in records) else FOUND
+    return OK if any(record["best_trial"] is not None for record in records) else FOUND
 
 
 def _compared(grid: ResultGrid) -> dict[str, Any]:
     metric, mode = _objective(grid)
-    ranked = _ranked(grid, metric, mode, "all")
-    index, value = ranked[0] if ranked else (None, None)
+    best = next((result for result, _ in _ranked(grid, metric, mode, "last")), None)
+    values = metric_fields(grid.trials[grid.index(best)], best.rows, metric, mode) if best else {}
     return {
         "experiment": Path(grid.experiment_path).name,
-        "best": value,
+        "best_trial": best.trial_id if best else None,
         "metric": f"{mode} {metric}",
-        "best_trial": None if index is None else grid.trials[index].trial_id,
+        "last": values.get(metric),
+        "last_iteration": values.get(METRIC_ITERATION),
+        "best": values.get(best_key(metric)),
+        "best_iteration": values.get(best_key(TRAINING_ITERATION)),
         "num_trials": len(grid),
         "num_failed": grid.num_errors,
         "num_iterations": sum(trial.iteration for trial in grid.trials),
         "time_total_s": sum(float(trial.last_result.get(TIME_TOTAL_S) or 0.0) for trial in grid.trials),
         "path": grid.experiment_path,
-        **({} if index is None else flat_config(grid.trials[index].config)),
+        **(flat_config(best.best_config) if best else {}),
     }
 
 

@@ -33,6 +33,7 @@ class CheckpointKeeper:
         score = self._score(flat)
         scored = checkpoint if score == checkpoint.score else dataclasses.replace(checkpoint, score=score)
         trial.checkpoints.append(scored)
+        trial.objective.mark(checkpoint.index)
         trial.next_checkpoint = checkpoint.index + 1
         return scored, self.drop_superseded(trial)
 
@@ -50,6 +51,7 @@ class CheckpointKeeper:
     def lose(self, trial: Trial, index: int) -> None:
         """Forget a checkpoint that is no longer there."""
         trial.checkpoints[:] = [checkpoint for checkpoint in trial.checkpoints if checkpoint.index != index]
+        trial.objective.unmark([index])
         if trial.leases.get("") == index:
             del trial.leases[""]
 
@@ -75,6 +77,7 @@ class CheckpointKeeper:
         if dropped:
             gone = {checkpoint.index for checkpoint in dropped}
             trial.checkpoints[:] = [checkpoint for checkpoint in trial.checkpoints if checkpoint.index not in gone]
+            trial.objective.unmark(gone)
         return dropped
 
     def _has_checkpoint_at(self, trial: Trial, flat: Mapping[str, Any]) -> bool:

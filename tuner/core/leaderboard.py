@@ -1,83 +1,107 @@
-"""The best results so far."""
+"""Ranks the trials of an experiment by the newest value of its metric.
+
+The best trial is the one whose newest value is best; of equal ones the one that was created first. A trial whose newest value is not finite
+is not ranked. `ResultGrid.get_best_result` answers the same, and everything that shows a best trial asks here.
+"""
 
 from __future__ import annotations
 
-import bisect
+import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from .result import flatten
+from .tracked_metric import sign_of
 from .trial import Trial
 
-_NUM_LEADERS = 5
+NUM_LEADERS: Final = 5
+_NUM_STALE: Final = 64
+"""So many superseded entries may lie in the heap, beside as many as there are trials, before it is built anew."""
 
 
 class Leaderboard:
-    """Keeps the best result of all trials and the few best trials, whatever their status.
+    """Keeps the trials in the order of their newest values, in O(log n) for each result."""
 
-    Attributes:
-        trial: The trial that reported the best result, None while no finite value has been reported.
-        value: Its metric, NaN while there is none.
-        result: The whole result, flattened.
-    """
-
-    __slots__ = ("_leaders", "_metric", "_sign", "result", "trial", "value")
+    __slots__ = ("_heap", "_metric", "_mode", "_ranked", "_sign")
 
     def __init__(self, metric: str | None, mode: str | None) -> None:
         """Create an empty board for a metric that is minimised or maximised."""
         self._metric = metric
-        self._sign = -1.0 if mode == "max" else 1.0
-        self._leaders: list[tuple[float, Trial]] = []
-        self.trial: Trial | None = None
-        self.value = math.nan
-        self.result: Mapping[str, Any] = {}
+        self._mode = mode
+        self._sign = sign_of(mode)
+        self._ranked: dict[int, tuple[float, Trial]] = {}
+        self._heap: list[tuple[float, int]] = []
+        """Cost and number of each ranked trial, with entries among them that later results have superseded."""
+
+    @property
+    def trial(self) -> Trial | None:
+        """The best trial, None while none has a finite value."""
+        return next(iter(self._first(1)), None)
+
+    @property
+    def value(self) -> float:
+        """The newest value of the best trial, NaN while there is none."""
+        best = self.trial
+        return best.objective.last.value if best and best.objective.last else math.nan
 
     @property
     def leaders(self) -> Sequence[Trial]:
-        """The best trials by their best result, best first, at most five."""
-        return tuple(trial for _, trial in self._leaders)
+        """The best trials, best first, at most five."""
+        return tuple(self._first(NUM_LEADERS))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the board as JSON values."""
-        return {
-            "trial": self.trial.trial_id if self.trial else None,
-            "value": self.value,
-            "result": dict(self.result),
-            "leaders": [[cost, trial.trial_id] for cost, trial in self._leaders],
-        }
+    def load(self, trials: Sequence[Trial]) -> None:
+        """Rank the trials of an experiment that is brought back."""
+        for trial in trials:
+            self._rank(trial)
 
-    def load_state_dict(self, state: Mapping[str, Any], trial_of: Callable[[str], Trial]) -> None:
-        """Take back what `state_dict` returned; `trial_of` returns a trial by its id."""
-        self.trial = trial_of(state["trial"]) if state["trial"] else None
-        self.value = state["value"]
-        self.result = state["result"]
-        self._leaders = [(cost, trial_of(trial_id)) for cost, trial_id in state["leaders"]]
+    def recall(self, trials: Sequence[Trial]) -> None:
+        """Rank trials from a snapshot of an earlier release; their summaries tell the values, but not all of their iterations."""
+        for trial in trials:
+            if self._metric and (summary := trial.summary.get(self._metric)):
+                self._track(trial)
+                trial.objective.recall(summary, flatten(trial.last_result), trial.num_rows)
+        self.load(trials)
 
     def consider(self, trial: Trial, flat: Mapping[str, Any]) -> None:
-        """Take in a flattened result; of equal values the earlier one stays ahead."""
-        value = flat.get(self._metric) if self._metric else None
-        if isinstance(value, bool) or not isinstance(value, (float, int)) or not math.isfinite(value):
+        """Take in a trial's flattened result, after its summary has."""
+        if self._metric is None:
             return
-        cost = self._sign * value
-        if self.trial is None or cost < self._sign * self.value:
-            self.trial, self.value, self.result = trial, float(value), flat
-        self._rank(trial, cost)
+        self._track(trial)
+        trial.objective.take(flat, trial.num_rows)
+        self._rank(trial)
 
     def forget(self, trial: Trial) -> None:
-        """Take a trial off the board whose results no longer count; of the one that leads then only the metric is known."""
-        self._leaders = [(cost, leader) for cost, leader in self._leaders if leader is not trial]
-        if self.trial is trial:
-            cost, self.trial = self._leaders[0] if self._leaders else (math.nan, None)
-            self.value, self.result = self._sign * cost, {}
+        """Take a trial off the board whose results no longer count."""
+        self._ranked.pop(trial.number, None)
 
-    def _rank(self, trial: Trial, cost: float) -> None:
-        # A trial's best value only ever improves, so the few best can be kept without looking at the others again.
-        if len(self._leaders) == _NUM_LEADERS and cost >= self._leaders[-1][0]:
+    def _track(self, trial: Trial) -> None:
+        if trial.objective.metric is None:
+            trial.objective.metric, trial.objective.mode = self._metric, self._mode
+
+    def _rank(self, trial: Trial) -> None:
+        last = trial.objective.last
+        if last is None or not math.isfinite(last.value):
+            self._ranked.pop(trial.number, None)
             return
-        standing = next((index for index, (_, leader) in enumerate(self._leaders) if leader is trial), None)
-        if standing is not None:
-            if cost >= self._leaders[standing][0]:
-                return
-            del self._leaders[standing]
-        bisect.insort(self._leaders, (cost, trial), key=lambda entry: entry[0])
-        del self._leaders[_NUM_LEADERS:]
+        cost = self._sign * last.value
+        if trial.number in self._ranked and self._ranked[trial.number][0] == cost:
+            return
+        self._ranked[trial.number] = cost, trial
+        heapq.heappush(self._heap, (cost, trial.number))
+        if len(self._heap) > 2 * len(self._ranked) + _NUM_STALE:
+            self._heap = [(cost, number) for number, (cost, _) in self._ranked.items()]
+            heapq.heapify(self._heap)
+
+    def _first(self, count: int) -> list[Trial]:
+        found: list[tuple[float, int]] = []
+        while self._heap and len(found) < count:
+            entry = heapq.heappop(self._heap)
+            cost, number = entry
+            is_current = number in self._ranked and self._ranked[number][0] == cost
+            # A value that came back after another one is in the heap twice, and equal entries lie side by side.
+            if is_current and (not found or found[-1] != entry):
+                found.append(entry)
+        for entry in found:
+            heapq.heappush(self._heap, entry)
+        return [self._ranked[number][1] for _, number in found]

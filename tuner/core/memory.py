@@ -9,6 +9,7 @@ from schedulers.decisions import Exploit, Reason
 
 from .result import CONFIG
 from .summary import MetricSummary
+from .tracked_metric import TrackedMetric
 from .trial import CheckpointRecord, Ending, Failure, Graft, Intention, Status, Trial, Verdict, WorkerState
 
 Fields = dict[str, Any]
@@ -45,6 +46,7 @@ def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
         "start_time_s": trial.start_time_s,
         "last_result": {key: value for key, value in trial.last_result.items() if key != CONFIG},
         "summary": {name: summary.state() for name, summary in trial.summary.items()},
+        "objective": trial.objective.state() if trial.objective.metric else None,
         "checkpoints": [checkpoint_fields(checkpoint) for checkpoint in trial.checkpoints],
         "leases": dict(trial.leases),
         "exploit": exploit_fields(trial.exploit, encode) if trial.exploit else None,
@@ -83,6 +85,8 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     trial.gpu_ids = tuple(fields["gpu_ids"])
     trial.start_time_s = fields["start_time_s"]
     trial.summary = {name: MetricSummary.from_state(state) for name, state in fields["summary"].items()}
+    if fields.get("objective"):
+        trial.objective = TrackedMetric.from_state(fields["objective"])
     trial.checkpoints = [CheckpointRecord(**checkpoint) for checkpoint in fields["checkpoints"]]
     trial.leases = dict(fields["leases"])
     trial.exploit = exploit_from(fields["exploit"], decode) if fields["exploit"] else None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .experiment import Experiment
-from .result import TIME_TOTAL_S
+from .result import TIME_TOTAL_S, flatten
+from .tracked_metric import Evaluation
 from .trial import Ending, Status, Trial
 
 
@@ -31,11 +32,11 @@ class Progress:
         time_budget_s: Seconds after which it is ended, None for no limit.
         used: Resources that running trials occupy, e.g. ``{"cpu": 3.0}``.
         capacity: Resources that there are, by the same names.
-        best: The trial with the best result so far, None before the first.
-        best_value: Its metric in that result.
-        best_result: That result, flattened or nested.
+        best: The best trial, by its newest value of the metric; None before the first.
+        best_last: That value, with its iteration.
+        best_ever: The best value that this trial has reported, with its iteration; None where it is not known.
         running: Trials that are RUNNING, in the order of their start.
-        leaders: The best trials, best first, whatever their status.
+        leaders: The best trials by their newest values, best first, whatever their status.
         waiting_for: Why PENDING trials wait, as half a sentence, e.g. ``"a free GPU"``; empty where none waits.
         num_errors: How many attempts have failed, those that were tried again included.
         longest_left_s: How many seconds the running trial with most left to train will take at its own pace; 0 where that is open.
@@ -57,14 +58,21 @@ class Progress:
     used: Mapping[str, float] = field(default_factory=dict)
     capacity: Mapping[str, float] = field(default_factory=dict)
     best: Trial | None = None
-    best_value: float | None = None
-    best_result: Mapping[str, Any] | None = None
+    best_last: Evaluation | None = None
+    best_ever: Evaluation | None = None
     running: Sequence[Trial] = ()
     leaders: Sequence[Trial] = ()
     waiting_for: str = ""
     num_errors: int = 0
     longest_left_s: float = 0.0
     quiet_s: float = 0.0
+
+    @property
+    def best_config(self) -> Mapping[str, Any]:
+        """Flattened configuration with which the best trial reached its best value; a trial may have been given others since."""
+        if self.best is None:
+            return {}
+        return flatten(self.best.config_at(self.best_ever.row if self.best_ever else 0))
 
     @property
     def fraction(self) -> float | None:
@@ -120,7 +128,7 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration:
         elapsed_s: Its running time in seconds.
         full_iteration: ``training_iteration`` at which a full training ends; None where that is open.
     """
-    roster, settings, best = experiment.roster, experiment.settings, experiment.best
+    roster, settings, leaders = experiment.roster, experiment.settings, experiment.best.leaders
     behind = sum(min(1.0, trial.iteration / full_iteration) for trial in roster.live.values()) if full_iteration else 0.0
     return Progress(
         name=name,
@@ -137,11 +145,11 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration:
         time_budget_s=settings.time_budget_s,
         used=roster.pool.used,
         capacity=roster.pool.capacity,
-        best=best.trial,
-        best_value=best.value if best.trial else None,
-        best_result=best.result if best.trial else None,
+        best=leaders[0] if leaders else None,
+        best_last=leaders[0].objective.last if leaders else None,
+        best_ever=leaders[0].objective.best if leaders else None,
         running=tuple(roster.live.values()),
-        leaders=best.leaders,
+        leaders=leaders,
         waiting_for=_waiting_for(experiment),
         num_errors=roster.num_failed_attempts,
         longest_left_s=max((_left_of(trial, full_iteration) for trial in roster.live.values()), default=0.0) if full_iteration else 0.0,

@@ -48,7 +48,7 @@ def superseded(checkpoints: Sequence[CheckpointRecord], policy: RetentionPolicy,
 def ranked(checkpoints: Sequence[CheckpointRecord], policy: RetentionPolicy) -> list[CheckpointRecord]:
     """Return the checkpoints from worst to best; of equal scores the newer one is better.
 
-    A checkpoint without the score attribute ranks lowest, one whose score is NaN just above it.
+    A checkpoint without the score attribute ranks lowest, one whose score is not finite just above it.
     """
     if policy.score_attribute is None:
         return sorted(checkpoints, key=lambda checkpoint: checkpoint.index)
@@ -59,4 +59,4 @@ def ranked(checkpoints: Sequence[CheckpointRecord], policy: RetentionPolicy) -> 
 def _rank(score: float | None, sign: float) -> tuple[int, float]:
     if score is None:
         return (0, 0.0)
-    return (1, 0.0) if math.isnan(score) else (2, sign * score)
+    return (2, sign * score) if math.isfinite(score) else (1, 0.0)

@@ -81,6 +81,7 @@ class Roster:
 
     def add(self, trial: Trial) -> None:
         """Take in a new trial; it is PENDING and not yet ready."""
+        trial.number = len(self.trials)
         self.trials.append(trial)
         self.by_id[trial.trial_id] = trial
         self.num_by_status[trial.status] += 1

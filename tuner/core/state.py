@@ -46,7 +46,7 @@ class ExperimentState:
     Attributes:
         settings: What was declared.
         roster: Every trial and where it stands; read-only to others.
-        best: The best result so far.
+        best: The trials in the order of their newest values.
         desk: The account with the searcher; read-only to others.
         counsel: Scheduler and stopper, and what they have said.
         stall: Why the experiment ended with work left undone; empty where it did not.
@@ -118,7 +118,6 @@ class ExperimentState:
         return {
             "settings": self.settings.as_fields(),
             "roster": self.roster.state_dict(),
-            "best": self.best.state_dict(),
             "desk": self.desk.state_dict(),
             "patience": self._patience.state_dict(),
             "typical_request": dict(self._typical_request),
@@ -134,7 +133,7 @@ class ExperimentState:
         self.roster.load_state_dict(state["roster"], trials)
         self.exploits.load(self.roster.trials)
         self._stirring = {trial_id: trial for trial_id, trial in self.roster.paused.items() if trial.exploit or trial.is_to_resume}
-        self.best.load_state_dict(state["best"], self.roster.__getitem__)
+        (self.best.recall if "best" in state else self.best.load)(self.roster.trials)  # earlier releases have a board of their own
         self.desk.load_state_dict(state["desk"])
         self._patience.load_state_dict(state["patience"])
         self._typical_request = state["typical_request"]

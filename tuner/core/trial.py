@@ -11,6 +11,7 @@ from schedulers.decisions import Exploit, Reason
 
 from .result import AUTO_FILLED, TIME_THIS_ITER_S, TIME_TOTAL_S, TIMESTEPS_TOTAL, TRAINING_ITERATION, flatten
 from .summary import MetricSummary
+from .tracked_metric import TrackedMetric
 
 _NOT_SUMMARISED = AUTO_FILLED - {TRAINING_ITERATION, TIME_THIS_ITER_S, TIME_TOTAL_S, TIMESTEPS_TOTAL}
 _NO_NUMBERS = frozenset({bool, str, type(None)})
@@ -149,6 +150,7 @@ class Trial:
 
     Attributes:
         trial_id: Unique in the experiment, e.g. ``t00017``; also the name of its directory.
+        number: Its position in the order of creation, from 0.
         config: Its hyperparameters.
         resources: What it occupies while it runs, e.g. ``{"cpu": 1.0, "gpu": 0.5}``.
         experiment_tag: Index and searched parameters in one line, e.g. ``"17_lr=0.0100"``.
@@ -162,6 +164,7 @@ class Trial:
         num_failures: How many attempts have failed.
         last_result: The latest result, nested as reported, with ``config``; empty before the first.
         summary: Running statistics of each of its metrics.
+        objective: The newest and the best value of the metric that the experiment optimises, with their iterations.
         checkpoints: Checkpoints that retention keeps, oldest first.
         leases: Which checkpoint whom retention leaves for, by the reader's name: another trial that goes on from it, or ``""``, the trial
             itself that has just been started from it.
@@ -203,6 +206,8 @@ class Trial:
         "num_failures",
         "num_rows",
         "num_vain_attempts",
+        "number",
+        "objective",
         "owes_save",
         "reason",
         "resize",
@@ -220,6 +225,7 @@ class Trial:
     def __init__(self, trial_id: str, config: Mapping[str, Any], resources: Mapping[str, float], experiment_tag: str = "") -> None:
         """Create a trial that waits to be started."""
         self.trial_id = trial_id
+        self.number = 0
         self.config = config
         self.resources = resources
         self.experiment_tag = experiment_tag
@@ -237,6 +243,7 @@ class Trial:
         self.start_time_s = 0.0
         self.last_result: dict[str, Any] = {}
         self.summary: dict[str, MetricSummary] = {}
+        self.objective = TrackedMetric()
         self.checkpoints: list[CheckpointRecord] = []
         self.leases: dict[str, int] = {}
         self.exploit: Exploit | None = None
@@ -262,6 +269,7 @@ class Trial:
         self.is_to_resume = False
         self.last_result = {}
         self.summary = {}
+        self.objective = TrackedMetric()
         self.num_rows = 0
         self.num_failures = self.num_vain_attempts = self.farthest_iteration = self.resumed_iteration = 0
         self.superseded_attempt = self.attempt
@@ -347,6 +355,10 @@ class Trial:
         if is_first or self.resumed_iteration < graft.from_iteration:
             graft = self.grafts[-1] = replace(graft, from_iteration=self.resumed_iteration)
         return graft.num_rows + iteration - graft.from_iteration
+
+    def config_at(self, row: int) -> Mapping[str, Any]:
+        """Return the configuration in force at a result, by its position among those that count, as `num_rows` counts them; 0 for now."""
+        return next((graft.config for graft in self.grafts if 0 < row <= graft.num_rows), self.config)
 
     @property
     def evaluated_params(self) -> dict[str, Any]:

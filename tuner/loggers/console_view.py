@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.progress import Progress
-from tuner.core.result import TRAINING_ITERATION, flatten
+from tuner.core.result import flatten
+from tuner.core.tracked_metric import Evaluation
 from tuner.core.trial import Status, Trial
 
 from .curves import Curves
@@ -106,12 +107,13 @@ def headline(progress: Progress, width: int = 100) -> Line:
 
 
 def best_line(progress: Progress) -> Line:
-    """Return the best trial so far with its parameters, empty before the first result."""
+    """Return the best trial so far: its last value, which decides, its best one, and the parameters of that; empty before the first."""
     if progress.best is None:
         return line()
-    trial = progress.best
-    best = Line((Piece("best "), Piece(show(progress.best_value), Tone.GOOD)))
-    return line(best, trial.trial_id, _best_iteration(progress), " ".join(_params_of(progress, trial)))
+    values = [Piece(" last "), Piece(_evaluation(progress.best_last), Tone.GOOD)]
+    found = Line((Piece(f"best trial {progress.best.trial_id}"), *values))
+    ever = f"best {_evaluation(progress.best_ever)}" if progress.best_ever else ""
+    return line(found, ever, " ".join(_params_of(progress, progress.best)))
 
 
 def counts_line(progress: Progress) -> Line:
@@ -127,7 +129,7 @@ def resources_line(progress: Progress) -> str:
 
 def status_line(progress: Progress) -> Line:
     """Return everything that counts in one line, for log files."""
-    best = f"best {show(progress.best_value)} ({progress.best.trial_id})" if progress.best else ""
+    best = f"best trial {progress.best.trial_id} last {_evaluation(progress.best_last)}" if progress.best else ""
     left = "" if progress.remaining_s is None else f"{duration(progress.remaining_s)} left"
     return line(
         f"[{duration(progress.elapsed_s)}]", printable(progress.name), _num_trials(progress), counts_line(progress), best, left
@@ -173,24 +175,24 @@ def _best_configuration(progress: Progress) -> Iterator[Line]:
     if progress.best is None:
         return
     metric = printable(progress.metric or "")
-    found = Piece(f"best {metric} {show(progress.best_value)}", Tone.STRONG)
-    where = [part for part in (f"({progress.mode})", progress.best.trial_id, _best_iteration(progress, "iteration")) if part]
-    yield Line((found, Piece(f" {', '.join(where)}")), is_whole=True)
-    params = {show(name, 40): show(value, 200) for name, value in progress.best.evaluated_params.items()}
+    found = Piece(f"best trial {progress.best.trial_id} ({progress.mode} {metric})", Tone.STRONG)
+    ever = f"best {_evaluation(progress.best_ever)}" if progress.best_ever else ""
+    yield line(found, f"last {_evaluation(progress.best_last)}", ever, is_whole=True)
+    params = {show(name, 40): show(value, 200) for name, value in progress.best_config.items()}
     size = max(map(len, params), default=0)
     yield from (Line((Piece(f"{GAP}{name:{size}}{GAP}{value}"),), is_whole=True) for name, value in params.items())
 
 
-def _best_iteration(progress: Progress, word: str = "iter") -> str:
-    """Return when the best result was reported, empty where only its metric is known."""
-    iteration = (progress.best_result or {}).get(TRAINING_ITERATION)
-    if iteration is None:
-        return ""
-    return f"{word} {iteration}/{progress.full_iteration}" if progress.full_iteration else f"{word} {iteration}"
+def _evaluation(evaluation: Evaluation | None) -> str:
+    """Return a value with the iteration in which it was reported, where that is known."""
+    if evaluation is None:
+        return "-"
+    value = show(evaluation.value)
+    return value if evaluation.iteration is None else f"{value} (iter {evaluation.iteration})"
 
 
 def _params_of(progress: Progress, trial: Trial) -> list[str]:
-    params = trial.evaluated_params
+    params = progress.best_config
     names = differing(unique([*progress.running, *progress.leaders, trial]))
     return [f"{show(name)}={show(params[name])}" for name in names if name in params]
 

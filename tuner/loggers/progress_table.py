@@ -171,8 +171,8 @@ def _metric_columns(  # noqa: PLR0917  (what a table is made of)
     if TRAINING_ITERATION not in titles:
         columns.append(Column("iter", [_iteration(trial, progress) for trial in trials], is_number=True))
     if metric:
-        columns.append(_column(titles.pop(metric, metric), [result.get(metric) for result in results], 0, limit))
-        columns.append(Column("best", [show(_best_of(trial, progress)) for trial in trials], 2))
+        columns.append(_column(titles.pop(metric, metric), [_last_of(trial, metric) for trial in trials], 0, limit))
+        columns.append(Column("best", [_best_of(trial, progress) for trial in trials], 2))
         columns += _curves(trials, curves, width)
     rank = 1 if named is not None else 5
     return columns + [_column(title, [result.get(name) for result in results], rank, limit) for name, title in titles.items()]
@@ -211,28 +211,37 @@ def _do_differ(values: Sequence[Any]) -> bool:
 def _in_order(trials: Sequence[Trial], progress: Progress, options: TableOptions) -> list[Trial]:
     if not (options.sort_by_metric and progress.metric):
         return list(trials)
-    return sorted(trials, key=lambda trial: cost_of(trial, progress.metric, progress.mode, "last"))
+    return sorted(trials, key=lambda trial: cost_of(trial, progress.metric, progress.mode))
 
 
-def cost_of(trial: Trial, metric: str | None, mode: str | None, scope: str = "all") -> float:
-    """Return a trial's metric such that less is better, infinite where there is none.
+def cost_of(trial: Trial, metric: str | None, mode: str | None) -> float:
+    """Return a trial's newest value of a metric such that less is better, infinite where it is not finite.
 
     Args:
         trial: The trial.
         metric: By its flattened name.
         mode: Its direction, None like ``"min"``.
-        scope: Which of its values, see `MetricSummary.by_scope`.
     """
-    summary = trial.summary.get(metric or "")
-    value = summary.by_scope(scope, mode or "min") if summary else math.nan
-    if not math.isfinite(value):
+    value = _last_of(trial, metric)
+    if value is None or not math.isfinite(value):
         return math.inf
     return -value if mode == "max" else value
 
 
-def _best_of(trial: Trial, progress: Progress) -> float | None:
+def _last_of(trial: Trial, metric: str | None) -> float | None:
+    """Return the newest value of a metric, which the last result may lack."""
+    if trial.objective.metric == metric and trial.objective.last:
+        return trial.objective.last.value
+    summary = trial.summary.get(metric or "")
+    return summary.last if summary else None
+
+
+def _best_of(trial: Trial, progress: Progress) -> str:
+    """Return the best value of the metric, with its iteration behind an ``@`` where that is known."""
+    if trial.objective.metric == progress.metric and (best := trial.objective.best):
+        return show(best.value) if best.iteration is None else f"{show(best.value)}@{best.iteration}"
     summary = trial.summary.get(progress.metric or "")
-    return summary.by_scope("all", progress.mode or "min") if summary else None
+    return show(summary.by_scope("all", progress.mode or "min") if summary else None)
 
 
 def _iteration(trial: Trial, progress: Progress) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tuner.core.progress import Progress
+from tuner.core.tracked_metric import Evaluation
 from tuner.core.trial import Trial
 
 from .progress_table import TableOptions, cost_of
@@ -204,11 +205,14 @@ class TableReporter(ProgressReporter, ABC):
         metric, mode = self.metric or progress.metric, self.mode or progress.mode
         if (metric, mode) == (progress.metric, progress.mode):
             return progress
-        costs = {trial: cost_of(trial, metric, mode) for trial in trials} if mode else {}
+        costs = {trial: cost_of(trial, metric, mode) for trial in trials} if metric and mode else {}
         leaders = [trial for trial in heapq.nsmallest(_NUM_LEADERS, costs, key=costs.__getitem__) if math.isfinite(costs[trial])]
-        best = leaders[0] if leaders else None
-        value = None if best is None else -costs[best] if mode == "max" else costs[best]
-        return replace(progress, metric=metric, mode=mode, leaders=leaders, best=best, best_value=value, best_result={})
+        if not (leaders and metric):
+            return replace(progress, metric=metric, mode=mode, leaders=(), best=None, best_last=None, best_ever=None)
+        # The engine keeps count of the iterations of its own metric only.
+        summary = leaders[0].summary[metric]
+        last, ever = Evaluation(summary.last), Evaluation(summary.by_scope("all", mode or "min"))
+        return replace(progress, metric=metric, mode=mode, leaders=leaders, best=leaders[0], best_last=last, best_ever=ever)
 
     def options(self, *, redraws: bool) -> TableOptions:
         """Return what is wanted in tables, where views are redrawn in place or added to each other."""

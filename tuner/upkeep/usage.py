@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tuner.analysis.ranking import Mode, is_number, rank
+from tuner.analysis.ranking import Mode, is_number, rank, step_rank
 from tuner.analysis.result import is_over
 from tuner.analysis.stored import StoredExperiment
 from tuner.core.result import flatten
@@ -130,7 +130,7 @@ def _wanted(stored: StoredExperiment, keep: Keep) -> set[tuple[str, int]]:
         wanted |= {(trial.trial_id, trial.checkpoints[-1].index) for trial in trials if trial.checkpoints}
     leaders = trials if keep.best is None else _leaders(stored, keep.best)
     if keep.best is not None or not keep.last:
-        wanted |= {(trial.trial_id, _best(trial, stored).index) for trial in leaders if trial.checkpoints}
+        wanted |= {(trial.trial_id, record.index) for trial in leaders if trial.checkpoints for record in _best(trial, stored)}
     return wanted
 
 
@@ -149,26 +149,26 @@ def _leaders(stored: StoredExperiment, number: int) -> list[Trial]:
     metric, mode = settings.metric, settings.mode
     if metric is None or mode not in ("min", "max"):
         raise ValueError("the experiment does not say what is optimised, so there are no best trials; keep the latest checkpoints instead")
+    scored = [(one.value, trial) for trial in stored.experiment.trials if trial.checkpoints and (one := trial.objective.last)]
     direction: Mode = "min" if mode == "min" else "max"
-    scored = [(trial.summary[metric].by_scope("all", mode), trial) for trial in stored.experiment.trials if metric in trial.summary]
-    with_checkpoints = [(value, trial) for value, trial in scored if trial.checkpoints]
-    return [trial for _, trial in sorted(with_checkpoints, key=lambda pair: rank(pair[0], direction), reverse=True)[:number]]
+    return [trial for _, trial in sorted(scored, key=lambda pair: rank(pair[0], direction), reverse=True)[:number]]
 
 
-def _best(trial: Trial, stored: StoredExperiment) -> CheckpointRecord:
-    """Return the best of a trial's checkpoints: by their scores where they have some, else by the experiment's metric, else the latest."""
+def _best(trial: Trial, stored: StoredExperiment) -> list[CheckpointRecord]:
+    """Return the best of a trial's checkpoints: that of the best step, and that with the best score where checkpoints have one."""
     settings = stored.experiment.settings
     retention = settings.checkpoints.retention
-    if retention.score_attribute is not None or settings.metric is None or len(trial.checkpoints) == 1:
-        return ranked(trial.checkpoints, retention)[-1]
+    by_score = ranked(trial.checkpoints, retention)[-1:] if retention.score_attribute is not None or settings.metric is None else []
+    if settings.metric is None or len(trial.checkpoints) == 1:
+        return by_score or trial.checkpoints[-1:]
     mode: Mode = "max" if settings.mode == "max" else "min"
     scored = []
     for record in trial.checkpoints:
         with suppress(CheckpointError):
             value = flatten(read_manifest(trial_directory(stored.path, trial.trial_id) / record.directory).metrics).get(settings.metric)
             if is_number(value):
-                scored.append((rank(value, mode), record.index, record))
-    return max(scored)[2] if scored else trial.checkpoints[-1]
+                scored.append((step_rank(value, mode), record.index, record))
+    return [*by_score, max(scored)[2] if scored else trial.checkpoints[-1]]
 
 
 def size_of(path: Path) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pprint
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -44,7 +44,13 @@ def _best(source: Source, figures: Headline) -> str:
     name = f"Best {escape(figures.metric)}{direction(figures.mode)}"
     if figures.best_trial_id is None:
         return _cell(name, "none", "No trial has a finite value.")
-    return _cell(name, escape(f"{figures.best_value:.6g}"), f'last value of <a href="#best">{escape(figures.best_trial_id)}</a>', " best")
+    more = f'last value of <a href="#best">{escape(figures.best_trial_id)}</a>{escape(_best_step(figures))}'
+    return _cell(name, escape(f"{figures.best_value:.6g}"), more, " best")
+
+
+def _best_step(figures: Headline) -> str:
+    step = figures.best_step
+    return f"; its best was {step.value:.6g} at iteration {step.iteration}" if step else ""
 
 
 def _trials(figures: Headline) -> str:
@@ -80,12 +86,15 @@ def best_section(source: Source) -> str:
         f"<div><dt>{escape(name)}</dt><dd>{escape(short_text(value))}</dd></div>" for name, value in figures.best_config.items()
     )
     title = f"Best trial: {escape(source.best.trial_id)}"
-    return f'<section id="best" class="wide"><h2>{title}</h2>{_copied(source.best)}<dl class="params">{items}</dl></section>'
+    step = figures.best_step
+    copied = _copied(source.best.config_at(step.row if step else 0))
+    note = f"<p class=note>The configuration with which it was best, at iteration {step.iteration}.</p>" if step else ""
+    return f'<section id="best" class="wide"><h2>{title}</h2>{note}{copied}<dl class="params">{items}</dl></section>'
 
 
-def _copied(trial: Trial) -> str:
-    """Return a button that copies a trial's configuration as a Python dictionary, and that dictionary, which is not shown."""
-    text = pprint.pformat(dict(trial.config), sort_dicts=False, width=100)
+def _copied(config: Mapping[str, Any]) -> str:
+    """Return a button that copies a configuration as a Python dictionary, and that dictionary, which is not shown."""
+    text = pprint.pformat(dict(config), sort_dicts=False, width=100)
     button = '<button class="more copy" type="button" data-copy="best-config">Copy configuration</button>'
     return f'{button}<pre id="best-config" hidden>{escape(text)}</pre>'
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.analysis.best import tracked
 from tuner.analysis.ranking import Mode, is_number
-from tuner.core.result import TIME_TOTAL_S
+from tuner.core.result import TIME_TOTAL_S, flatten
+from tuner.core.tracked_metric import Evaluation
 from tuner.core.trial import Ending, Trial
 
 from .source import Source, state_of
@@ -46,7 +48,9 @@ class Headline:
         mode: ``"min"`` or ``"max"``: its direction; None for none.
         best_trial_id: The trial with the best last value, None for none.
         best_value: That value, NaN for none.
-        best_config: Its configuration, flattened with the parameters that are the same in all trials; empty for none.
+        best_step: The best value that this trial has reported, with its iteration; None for none.
+        best_config: The configuration with which it reached that, flattened with the parameters that are the same in all trials; empty for
+            none.
         num_trials: How many trials there are.
         num_by_state: How many there are of each state, the most frequent first.
         num_iterations: How many iterations count that were reported, by all trials.
@@ -61,6 +65,7 @@ class Headline:
     mode: Mode | None
     best_trial_id: str | None
     best_value: float
+    best_step: Evaluation | None
     best_config: Mapping[str, Any]
     num_trials: int
     num_by_state: Mapping[str, int]
@@ -93,6 +98,7 @@ def headline(source: Source) -> Headline:
     """Return the experiment in figures."""
     best = source.best
     wall_s = source.chronicle.end_s
+    step = tracked(best, source.rows, *source.objective).best if best else None
     return Headline(
         name=Path(source.experiment_path).name,
         path=source.experiment_path,
@@ -100,7 +106,8 @@ def headline(source: Source) -> Headline:
         mode=source.mode,
         best_trial_id=best.trial_id if best else None,
         best_value=source.value_of(best) if best else math.nan,
-        best_config=best.evaluated_params if best else {},
+        best_step=step,
+        best_config=flatten(best.config_at(step.row if step else 0)) if best else {},
         num_trials=len(source.trials),
         num_by_state=dict(Counter(state_of(trial) for trial in source.trials).most_common()),
         num_iterations=sum(trial.num_rows for trial in source.trials),

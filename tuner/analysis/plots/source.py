@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import final
 
-from tuner.analysis.ranking import Mode, mode_among, objective_of, rank
+from tuner.analysis.best import best_first, value_of
+from tuner.analysis.ranking import Mode, mode_among, objective_of
 from tuner.analysis.rows import Rows
 from tuner.core.pareto import Objectives
 from tuner.core.trial import Ending, Status, Trial
@@ -79,23 +80,18 @@ class Source:
 
     def value_of(self, trial: Trial, metric: str | None = None) -> float:
         """Return the last value of the metric, or of another one, that a trial reported; NaN for none."""
-        summary = trial.summary.get(metric or self.metric or "")
-        return math.nan if summary is None else float(summary.last)
+        return value_of(trial, self.rows, metric or self.metric or "", self.mode if metric in (None, self.metric) else None)
 
     @functools.cached_property
     def best(self) -> Trial | None:
         """The trial with the best last value, the first of equal ones, as by `ResultGrid.get_best_result`; None where there is none."""
-        mode = self.mode
-        if mode is None:
-            return None
-        known = [trial for trial in self.trials if math.isfinite(self.value_of(trial))]
-        return max(known, key=lambda trial: rank(self.value_of(trial), mode), default=None)
+        return next(iter(self.ranked()), None) if self.mode else None
 
     def ranked(self) -> list[Trial]:
         """Return the trials that have a finite value, the best first; equal ones in the order of their creation."""
-        mode = self.mode
-        known = [trial for trial in self.trials if math.isfinite(self.value_of(trial))]
-        return known if mode is None else sorted(known, key=lambda trial: rank(self.value_of(trial), mode), reverse=True)
+        if self.metric is None or self.mode is None:
+            return [trial for trial in self.trials if math.isfinite(self.value_of(trial))]
+        return [self.trials[index] for index, value in best_first(self.trials, self.rows, self.metric, self.mode) if math.isfinite(value)]
 
 
 def state_of(trial: Trial) -> str:

@@ -1,0 +1,98 @@
+"""The newest and the best value of a metric in one trial."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.conversation import BOOM, Conversation
+from tuner.core.events import Outcome, WorkerStarted
+from tuner.core.tracked_metric import Evaluation, TrackedMetric
+from tuner.core.trial import CheckpointRecord
+
+
+def tracked(*values, mode="min"):
+    results = [{"training_iteration": number, **({} if value is None else {"loss": value})} for number, value in enumerate(values, 1)]
+    return TrackedMetric.of_results(results, "loss", mode)
+
+
+def test_without_values_there_is_neither_last_nor_best():
+    none = tracked(None, "0.1", True)
+    assert (none.last, none.best) == (None, None)
+
+
+def test_the_last_value_is_the_newest_one_and_the_best_belongs_to_its_own_result():
+    found = tracked(0.5, 0.2, 0.4, None)
+    assert (found.last, found.best) == (Evaluation(0.4, 3, 3), Evaluation(0.2, 2, 2))
+
+
+@pytest.mark.parametrize(("mode", "value"), [("min", 0.1), ("max", 0.9)])
+def test_of_equal_best_values_the_newest_counts(mode, value):
+    assert tracked(value, 0.5, value, 0.5, mode=mode).best == Evaluation(value, 3, 3)
+
+
+def test_what_is_not_finite_can_be_last_and_is_never_best():
+    found = tracked(0.5, -math.inf, math.nan)
+    assert math.isnan(found.last.value)
+    assert found.best == Evaluation(0.5, 1, 1)
+
+
+def attempts(talk, reports):
+    """Let one trial report; a pair is a result with a value, None in place of a value a result without it, "fail" a failed attempt."""
+    for what in reports:
+        if what == "fail":
+            talk.exit("t00000", Outcome.FAILED, BOOM)
+            talk.say(WorkerStarted("t00000", talk.trial("t00000").attempt, pid=2))
+            continue
+        iteration, value, index = what
+        checkpoint = None if index is None else CheckpointRecord(index, iteration)
+        talk.report("t00000", iteration, checkpoint, **({} if value is None else {"loss": value}))
+
+
+def conversation():
+    talk = Conversation(max_trials=1, max_failures=9, metric="loss", mode="min")
+    talk.begin(1)
+    return talk
+
+
+@pytest.mark.parametrize(
+    ("reports", "last", "best"),
+    [
+        ([(1, 0.5, None), (2, 0.1, None), "fail", (1, 0.6, None)], (0.6, 1), (0.6, 1)),
+        ([(1, 0.5, 0), (2, 0.1, None), "fail", (2, None, None)], (0.5, 1), (0.5, 1)),
+        ([(1, 0.5, None), (2, None, 0), (3, 0.1, None), "fail", (3, 0.7, None)], (0.7, 3), (0.5, 1)),
+        ([(1, 0.5, 0), (2, 0.4, 1), (3, 0.1, None), "fail", (3, 0.2, None), (4, 0.0, None), "fail", (3, None, None)], (0.4, 2), (0.4, 2)),
+    ],
+)
+def test_what_a_later_attempt_reports_again_takes_the_place_of_what_was(reports, last, best):
+    talk = conversation()
+    attempts(talk, reports)
+    objective = talk.trial("t00000").objective
+    assert ((objective.last.value, objective.last.iteration), (objective.best.value, objective.best.iteration)) == (last, best)
+
+
+VALUES = st.one_of(st.none(), st.sampled_from([0.0, 0.1, 0.2, 0.5, math.nan, math.inf]))
+
+
+@given(st.lists(st.tuples(VALUES, st.booleans(), st.booleans()), max_size=25), st.sampled_from(["min", "max"]))
+def test_it_agrees_with_the_rows_that_count(steps, mode):
+    found, rows, saved = TrackedMetric("loss", mode), [], []
+    for index, (value, saves, goes_back) in enumerate(steps):
+        if goes_back:
+            at = saved[-1] if saved else 0
+            rows = rows[:at]
+        rows.append(value)
+        flat = {"training_iteration": len(rows), **({} if value is None else {"loss": value})}
+        found.take(flat, len(rows))
+        if saves:
+            found.mark(index)
+            saved.append(len(rows))
+        saved = [row for row in saved if row <= len(rows)]
+        found_again = TrackedMetric.from_state(json.loads(json.dumps(found.state())))
+        assert repr((found_again.last, found_again.best)) == repr((found.last, found.best))
+    expected = TrackedMetric.of_results(
+        [{"training_iteration": row, **({} if value is None else {"loss": value})} for row, value in enumerate(rows, 1)], "loss", mode
+    )
+    assert repr((found.last, found.best)) == repr((expected.last, expected.best))

@@ -1,0 +1,178 @@
+"""The newest and the best value of the experiment's metric in one trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from .result import TRAINING_ITERATION
+from .summary import MetricSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A value of a metric, and the result in which it was reported.
+
+    Attributes:
+        value: The value.
+        iteration: ``training_iteration`` of that result; None where an earlier release has not recorded it.
+        row: Position of that result among those of the trial that count, as `Trial.num_rows` counts them; 0 where it is not known.
+    """
+
+    value: float
+    iteration: int | None = None
+    row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What was known when a checkpoint was saved: a later attempt that continues from it takes the values back to this."""
+
+    row: int = 0
+    last: Evaluation | None = None
+    best: Evaluation | None = None
+
+
+class TrackedMetric:
+    """The newest and the best value of one metric among the results of a trial that count.
+
+    Where an attempt continues from an earlier checkpoint, values that it reports again replace those of the attempt before.
+
+    Attributes:
+        metric: Which metric, flattened; None until the first result.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised, by which `best` is chosen.
+        last: The newest value, which need not be finite; None while there is none.
+        best: The best finite value, the newest of equal ones; None while there is none.
+    """
+
+    __slots__ = ("_base", "_marks", "_row", "best", "last", "metric", "mode")
+
+    def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
+        """Create the record of no values."""
+        self.metric = metric
+        self.mode = mode
+        self.last: Evaluation | None = None
+        self.best: Evaluation | None = None
+        self._row = 0
+        self._base = _Mark()
+        self._marks: dict[int, _Mark] = {}
+
+    def take(self, flat: Mapping[str, Any], row: int) -> None:
+        """Take in the next result.
+
+        Args:
+            flat: The result, flattened.
+            row: Its position among the results that count; one that is not above the last replaces what came after.
+        """
+        if row <= self._row:
+            self._go_back_before(row)
+        self._row = row
+        value = number_in(flat, self.metric) if self.metric else None
+        if value is None:
+            return
+        self.last = Evaluation(value, int(flat.get(TRAINING_ITERATION, row)), row)
+        sign = sign_of(self.mode)
+        if math.isfinite(value) and (self.best is None or sign * value <= sign * self.best.value):
+            self.best = self.last
+
+    def recall(self, summary: MetricSummary, latest: Mapping[str, Any], row: int) -> None:
+        """Take the values from a summary, which does not tell in which results they were reported.
+
+        Args:
+            summary: The metric's summary.
+            latest: The trial's latest result, flattened.
+            row: Its position among the results that count.
+        """
+        best = summary.max if self.mode == "max" else summary.min
+        newest = Evaluation(summary.last)
+        if self.metric and number_in(latest, self.metric) is not None:
+            newest = Evaluation(summary.last, int(latest.get(TRAINING_ITERATION, row)), row)
+        self.last, self._row = newest, row
+        if math.isfinite(best):
+            self.best = newest if newest.value == best and newest.row else Evaluation(best)
+
+    def mark(self, checkpoint_index: int) -> None:
+        """Remember the values of this moment for attempts that continue from a checkpoint saved now."""
+        if self.last is not None:
+            self._marks[checkpoint_index] = _Mark(self._row, self.last, self.best)
+
+    def unmark(self, checkpoint_indices: Iterable[int]) -> None:
+        """Forget checkpoints that are gone."""
+        for index in checkpoint_indices:
+            self._marks.pop(index, None)
+
+    def settle(self) -> None:
+        """Keep all values so far for good, since the trial leaves its own path for another one's checkpoint."""
+        self._base = _Mark(self._row, self.last, self.best)
+        self._marks.clear()
+
+    def state(self) -> list[Any]:
+        """Return the record as JSON values."""
+        marks = {str(index): _mark_fields(mark) for index, mark in self._marks.items()}
+        return [self.metric, self.mode, _fields(self.last), _fields(self.best), self._row, _mark_fields(self._base), marks]
+
+    @classmethod
+    def from_state(cls, state: Sequence[Any]) -> Self:
+        """Return the record whose `state` this is."""
+        metric, mode, last, best, row, base, marks = state
+        tracked = cls(metric, mode)
+        tracked._row = row
+        tracked.last, tracked.best = _evaluation(last), _evaluation(best)
+        tracked._base = _mark(base)
+        tracked._marks = {int(index): _mark(fields) for index, fields in marks.items()}
+        return tracked
+
+    @classmethod
+    def of_results(cls, results: Iterable[Mapping[str, Any]], metric: str, mode: str | None) -> Self:
+        """Return the record of flattened results, all of which count."""
+        tracked = cls(metric, mode)
+        for row, result in enumerate(results, start=1):
+            tracked.take(result, row)
+        return tracked
+
+    def __repr__(self) -> str:
+        """Return all that is known."""
+        return f"TrackedMetric.from_state({self.state()!r})"
+
+    def _go_back_before(self, row: int) -> None:
+        self._marks = {index: mark for index, mark in self._marks.items() if mark.row < row}
+        mark = max(self._marks.values(), key=lambda mark: mark.row, default=self._base)
+        if self.last is not None and self.last.row >= row:
+            self.last = mark.last
+        if self.best is not None and self.best.row >= row:
+            self.best = mark.best
+
+
+def sign_of(mode: str | None) -> float:
+    """Return the factor that makes a metric one to be minimised."""
+    return -1.0 if mode == "max" else 1.0
+
+
+def number_in(flat: Mapping[str, Any], metric: str) -> float | None:
+    """Return a metric of a flattened result as a float, None where it is no number there."""
+    value = flat.get(metric)
+    if isinstance(value, bool) or not isinstance(value, (float, int)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _fields(evaluation: Evaluation | None) -> list[Any] | None:
+    return None if evaluation is None else [evaluation.value, evaluation.iteration, evaluation.row]
+
+
+def _evaluation(fields: Sequence[Any] | None) -> Evaluation | None:
+    return None if fields is None else Evaluation(*fields)
+
+
+def _mark_fields(mark: _Mark) -> list[Any]:
+    return [mark.row, _fields(mark.last), _fields(mark.best)]
+
+
+def _mark(fields: Sequence[Any]) -> _Mark:
+    row, last, best = fields
+    return _Mark(row, _evaluation(last), _evaluation(best))
