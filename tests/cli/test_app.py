@@ -128,3 +128,8 @@ def test_the_guide_has_a_section_for_each_command_with_all_its_options(name):
 def test_the_guide_has_every_exit_code():
     codes = {"OK", "FOUND", "USAGE", "UNREADABLE", "INTERRUPTED", "BROKEN_PIPE"}
     assert [code for code in codes if f"\n| {getattr(app, code)} | " not in GUIDE] == []
+
+
+def test_names_that_other_tools_have_lead_to_ours(call, plain):
+    assert call("logs", "plain", 0, code=1).stderr == call("tail", "plain", 0, code=1).stderr
+    assert call("list", plain).stdout == call("ls", plain).stdout

@@ -1,11 +1,14 @@
 """``tuner ls``."""
 
 import json
+import os
 import shutil
 import socket
 
 import pytest
 
+from tuner.cli.listing import _COLUMNS
+from tuner.cli.output import fitting
 from tuner.storage.lock import ExperimentLock
 
 
@@ -82,3 +85,25 @@ def test_a_damaged_one_is_listed_with_what_is_wrong_and_hides_no_other(call, pla
 def test_none_at_all_is_said_and_ends_with_1(call, storage, monkeypatch, path):
     monkeypatch.chdir(storage)
     assert "there are no experiments in" in call("ls", *path, code=1).stderr
+
+
+def test_the_latest_to_change_comes_first(call, plain, odd):
+    for number, name in enumerate(["plain", "odd"]):
+        for path in (odd.parent / name / "journal").iterdir():
+            os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    assert [record["name"] for record in json.loads(call("ls", "-f", "json").stdout)] == ["odd", "plain"]
+    assert [record["name"] for record in json.loads(call("ls", "-f", "json", "--sort", "name").stdout)] == ["odd", "plain"]
+    for path in (plain / "journal").iterdir():
+        os.utime(path)
+    assert [record["name"] for record in json.loads(call("ls", "-f", "json").stdout)] == ["plain", "odd"]
+    assert next(record["name"] for record in json.loads(call("ls", "-f", "json", "--filter", "changed < 1d").stdout)) == "plain"
+    assert [record["name"] for record in json.loads(call("ls", "-f", "json", "--sort", "best trial,run_for").stdout)]
+
+
+@pytest.mark.parametrize("width", range(30, 160, 5))
+def test_a_value_is_never_shown_without_its_metric(width):
+    record = {"name": "train_2026-11-23", "state": "finished", "trials": "3/3", "best_trial": "t00001", "metric": "min validation/loss",
+              "last": 0.5, "best": 0.25, "best_iteration": 3, "age_s": 3.0, "elapsed_s": 2.0}  # fmt: skip
+    shown = [column.key for column in fitting([record], _COLUMNS, width)]
+    assert "metric" in shown or not {"best_trial", "last", "best", "best_iteration"} & {*shown}
+    assert {"metric", "last"} <= {*shown} or width < 80

@@ -74,7 +74,7 @@ def state_of(cwd):
 def test_a_running_experiment_is_read_and_left_alone_and_a_killed_one_goes_on_after_a_prune(driver, tmp_path):
     assert state_of(tmp_path) == "running"
     (trial,) = json.loads(tuner("show", "held", "-f", "json", cwd=tmp_path))
-    assert (trial["state"], trial["training_iteration"], trial["loss"]) == ("running", 3, 1 / 3)
+    assert (trial["status"], trial["training_iteration"], trial["loss"]) == ("RUNNING", 3, 1 / 3)
     assert tuner("tail", "held", "0", "-n", "1", cwd=tmp_path) == "step 3\n"
     assert "driven by process" in tuner("doctor", "held", cwd=tmp_path)
     assert "is driven by process" in tuner("prune", "held", "--yes", cwd=tmp_path, code=3)
@@ -87,7 +87,7 @@ def test_a_running_experiment_is_read_and_left_alone_and_a_killed_one_goes_on_af
     assert (rest, following.returncode) == ("step 3\n", 0)
 
     assert state_of(tmp_path) == "interrupted"
-    assert "continue it with Tuner.restore(" in tuner("doctor", "held", cwd=tmp_path)
+    assert "held prints how to continue it" in tuner("doctor", "held", cwd=tmp_path)
     tuner("prune", "held", "--keep-best", "0", "--yes", cwd=tmp_path)
     assert [path.name for path in (tmp_path / "held").glob("t*/checkpoint_*")] == ["checkpoint_000002"]
     (tmp_path / "ready").unlink()

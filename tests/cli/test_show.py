@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import tuner as tune
+from searchers import OptunaSearch
 
 
 def rows_of(text):
@@ -18,13 +19,13 @@ def rows_of(text):
 
 def test_the_table_has_the_metric_and_what_differs(call, plain):
     heading, *lines = call("show", "plain").stdout.splitlines()
-    assert heading.split() == ["trial", "state", "iter", "loss", "best", "at", "iter", "val/acc", "lr", "time"]
-    assert lines[1].split()[:7] == ["t00001", "completed", "4", "0.5", "0.25", "3", "0.25"]
+    assert heading.split() == ["trial", "status", "ending", "iter", "loss", "best", "at", "iter", "val/acc", "lr", "time"]
+    assert lines[1].split()[:7] == ["t00001", "TERMINATED", "completed", "4", "0.5", "0.25", "3"]
     assert len(lines) == 3
 
 
 def test_lines_are_filtered_sorted_and_limited_and_columns_chosen(call, plain):
-    arguments = ["--filter", "lr >= 0.5", "--filter", "state == completed", "--sort", "loss", "--desc", "--columns", "trial_id,lr"]
+    arguments = ["--filter", "lr >= 0.5", "--filter", "ending == completed", "--sort", "loss", "--desc", "--columns", "trial_id,lr"]
     heading, *lines = call("show", "plain", *arguments).stdout.splitlines()
     assert heading.split() == ["trial", "lr"]
     assert [line.split() for line in lines] == [["t00002", "2"], ["t00000", "0.5"]]
@@ -65,7 +66,7 @@ def test_a_file_may_be_named_as_in_ray_tune(call, plain, tmp_path):
 
 def test_one_trial_is_shown_with_all_that_is_known(call, odd):
     facts = json.loads(call("show", "odd", "1", "-f", "json").stdout)
-    assert (facts["state"], facts["failure 1"], facts["attempts"]) == ("failed", "ValueError: half-way", 1)
+    assert (facts["status"], facts["ending"], facts["failure 1"], facts["attempts"]) == ("ERROR", "failed", "ValueError: half-way", 1)
     assert facts["checkpoints"] == ["checkpoint_000000", "checkpoint_000001"]
     assert (facts["loss"], facts["metric_iteration"], facts["best/loss"], facts["best/training_iteration"]) == (0.625, 2, 0.625, 2)
     assert re.search(r"failure 1 +ValueError: half-way\n", call("show", "odd", "1").stdout)
@@ -96,7 +97,7 @@ def test_values_iterations_and_checkpoint_of_the_best_trial_belong_together(call
 def test_the_best_trials_are_a_table_or_a_list(call, plain):
     assert [record["trial_id"] for record in json.loads(call("best", "plain", "--top", "2", "-f", "json").stdout)] == ["t00001", "t00000"]
     heading = call("best", "plain", "--top", "2").stdout.splitlines()[0]
-    assert heading.split() == ["trial", "state", "iter", "loss", "best", "at", "iter", "lr", "time"]
+    assert heading.split() == ["trial", "status", "ending", "iter", "loss", "best", "at", "iter", "lr", "time"]
 
 
 def test_scope_metric_and_mode_can_be_others(call, plain):
@@ -166,3 +167,56 @@ def test_ray_tunes_trials_are_named_by_their_ids_or_numbers(call, storage):
     assert json.loads(call("show", "rays", "2", "-f", "json").stdout)["trial_id"] == "c0bc6_00002"
     assert call("tail", "rays", "c0bc6_00001").stdout == "trial 1\n"
     assert json.loads(call("best", "rays", "--metric", "loss", "--mode", "min", "-f", "json").stdout)["trial_id"] == "c0bc6_00002"
+
+
+def test_whatever_stands_above_a_column_names_it(call, plain):
+    heading = call("show", "plain").stdout.splitlines()[0]
+    for name in re.split(r"\s{2,}", heading.strip()):
+        records = json.loads(call("show", "plain", "--sort", name, "--columns", name, "-f", "json").stdout)
+        assert len(records) == 3
+        assert len(records[0]) == 1
+        assert call("show", "plain", "--columns", name).stdout.splitlines()[0] == name
+    assert len(call("show", "plain", "--filter", "time < 1h").stdout.splitlines()) == 4
+    assert call("show", "plain", "--filter", "time > 1h", code=1).stdout == ""
+
+
+def test_headings_that_would_be_equal_are_the_full_names(call, make, storage):
+    make.run(storage, "named", space={"lr": 1.0, "kind": "plain", "time": tune.grid_search([1, 2]), "loss": tune.grid_search([3, 4])})
+    heading = call("show", "named").stdout.splitlines()[0].split()
+    assert len(heading) - heading.count("iter") == len(set(heading) - {"iter"})
+    assert {"config/loss", "loss", "time"} <= set(heading)
+
+
+def test_the_best_few_are_asked_for_by_a_short_option(call, plain):
+    assert call("best", "plain", "-n", 2).stdout == call("best", "plain", "--top", 2).stdout
+
+
+class TwoGoals(tune.Trainable):
+    def step(self):
+        return {"loss": self.config["x"], "cost": -self.config["x"] if self.config["x"] else 5.0, "done": True}
+
+
+@pytest.fixture
+def several(storage):
+    """Three trials with two objectives, the first of which is on no front."""
+    pytest.importorskip("optuna")
+    searcher = OptunaSearch(metric=["loss", "cost"], mode=["min", "min"], points_to_evaluate=[{"x": 0}, {"x": 1}, {"x": -2}])
+    tune.Tuner(
+        TwoGoals,
+        param_space={"x": tune.randint(-3, 3)},
+        tune_config=tune.TuneConfig(search_alg=searcher, num_samples=3, seed=1),
+        run_config=tune.RunConfig(name="several", storage_path=storage, verbose=0, executor="inline", resources={"cpu": 1}),
+    ).fit()
+    return storage / "several"
+
+
+def test_several_objectives_are_known_by_all_tables(call, several):
+    assert call("show", several).stdout.splitlines()[0].split()[:6] == ["trial", "status", "ending", "iter", "loss", "cost"]
+    done = call("best", several)
+    assert done.stderr == "2 trials on the Pareto front of min loss, min cost\n"
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["trial", "t00002", "t00001"]
+    assert [record["config"] for record in json.loads(call("best", several, "-f", "json").stdout)] == [{"x": -2}, {"x": 1}]
+    assert json.loads(call("best", several, "--metric", "cost", "-f", "json").stdout)["trial_id"] == "t00001"
+    (listed,) = json.loads(call("ls", several, "-f", "json").stdout)
+    assert (listed["metric"], listed["best_trial"], listed["last"]) == ("min loss, min cost", None, None)
+    assert "optimises loss, cost; give one of them as --metric" in call("compare", several, code=2).stderr

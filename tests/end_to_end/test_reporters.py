@@ -56,7 +56,7 @@ def test_a_reporter_of_the_users_sees_the_experiment(fit, capfd):
     reporter = Watching()
     fit(train, SPACE, tune=GOAL, verbose=1, progress_reporter=reporter, resources={"cpu": 1})
     assert reporter.began == (2, "loss", "min")
-    assert reporter.seen == [([("t00000", False, 3), ("t00001", True, 3)], True, "done 1  failed 1  CPU 0/1", "CPU 0/1")]
+    assert reporter.seen == [([("t00000", False, 3), ("t00001", True, 3)], True, "completed 1  failed 1  CPU 0/1", "CPU 0/1")]
     out, err = capfd.readouterr()
     assert len(out.splitlines()) == 2
     assert re.match(r"Searcher: .*\nt00001 failed in attempt 1, giving up: ValueError: exploded  /.*/t00001/error.txt\n", out)
@@ -67,8 +67,8 @@ def test_columns_of_the_users_choice_are_in_the_summary(fit, capsys):
     reporter = tune.CLIReporter(metric_columns={"training_iteration": "epoch"}, parameter_columns=["x"])
     fit(train, SPACE, tune=GOAL, verbose=1, progress_reporter=reporter)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["trial", "state", "loss", "best", "epoch", "x", "time"] in lines
-    assert ["t00000", "completed", "0.3333", "0.3333", "3", "1", "0s"] in lines
+    assert ["trial", "status", "ending", "loss", "best", "epoch", "x", "time"] in lines
+    assert ["t00000", "TERMINATED", "completed", "0.3333", "0.3333@3", "3", "1", "0s"] in lines
 
 
 def test_verbose_0_is_silent_whoever_reports(fit, capfd):
@@ -89,9 +89,9 @@ def test_a_terminal_sees_a_curve_and_the_iterations_that_are_left(fit, monkeypat
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
     fit(train, SPACE, tune=GOAL, verbose=1, stop={"training_iteration": 3}, executor="inline")
-    summary = terminal.getvalue()[terminal.getvalue().rindex("best loss") :]
-    assert "iteration 3/3" in summary
-    assert re.search(r"t00000  completed   3/3  0.3333  0.3333  █▃▁", summary)
+    summary = terminal.getvalue()[terminal.getvalue().rindex("best trial") :]
+    assert "last 0.3333 (iter 3)" in summary
+    assert re.search(r"t00000  TERMINATED  completed   3/3  0.3333  0.3333@3  █▃▁", summary)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_notebook_gets_one_output_that_is_replaced_and_none_at_verbose_0(run_c
     display_id = first[1]["transient"]["display_id"]
     assert {content["transient"]["display_id"] for _, content in others} == {display_id}
     final = others[-1][1]["data"]
-    assert "best loss 0.3333" in final["text/plain"]
+    assert "last 0.3333 (iter 3)  best 0.3333 (iter 3)" in final["text/plain"]
     assert final["text/html"].startswith("<div")
     assert "t00001" in final["text/html"]
     assert run_cell(verbose=0, reporter="tune.JupyterNotebookReporter()") == []

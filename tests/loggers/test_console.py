@@ -52,32 +52,32 @@ def test_golden_view_on_120_columns(progress):
     assert "\n".join(live_lines(progress, 120)) == (
         "cifar  min val/loss  ━━━━━━━─────────────  7/20 trials  21m40s left  11m40s elapsed\n"
         "best trial t00008 last 0.42 (iter 9)  best 0.32 (iter 8)  lr=0.009\n"
-        "running 3  paused 2  done 2  stopped early 4  failed 1  CPU 3/8  waiting for a free GPU\n"
-        "trial   state          iter  val/loss  best    acc  lr      time\n"
-        "t00000  running           1  0.5       0.5@1   0.5  0.001  1m41s\n"
-        "t00001  running           2  0.49      0.39@1  0.5  0.002  1m41s\n"
-        "t00002  running           3  0.48      0.38@2  0.5  0.003  1m41s\n"
-        "t00008  stopped early     9  0.42      0.32@8  0.5  0.009  1m41s\n"
-        "t00007  stopped early     8  0.43      0.33@7  0.5  0.008  1m41s\n"
-        "t00006  stopped early     7  0.44      0.34@6  0.5  0.007  1m41s\n"
-        "t00005  stopped early     6  0.45      0.35@5  0.5  0.006  1m41s\n"
-        "t00004  stopped early     5  0.46      0.36@4  0.5  0.005  1m41s"
+        "running 3  paused 2  completed 2  stopped early 4  failed 1  CPU 3/8  waiting for a free GPU\n"
+        "trial   status      ending         iter  val/loss  best    acc  lr      time\n"
+        "t00000  RUNNING     -                 1  0.5       0.5@1   0.5  0.001  1m41s\n"
+        "t00001  RUNNING     -                 2  0.49      0.39@1  0.5  0.002  1m41s\n"
+        "t00002  RUNNING     -                 3  0.48      0.38@2  0.5  0.003  1m41s\n"
+        "t00008  TERMINATED  stopped_early     9  0.42      0.32@8  0.5  0.009  1m41s\n"
+        "t00007  TERMINATED  stopped_early     8  0.43      0.33@7  0.5  0.008  1m41s\n"
+        "t00006  TERMINATED  stopped_early     7  0.44      0.34@6  0.5  0.007  1m41s\n"
+        "t00005  TERMINATED  stopped_early     6  0.45      0.35@5  0.5  0.006  1m41s\n"
+        "t00004  TERMINATED  stopped_early     5  0.46      0.36@4  0.5  0.005  1m41s"
     )
 
 
 def test_golden_summary(progress, trials):
     assert "\n".join(summary_lines(progress, trials, Path("/results/cifar"), 80)) == (
-        "cifar: 7/20 trials in 11m40s  running 3  paused 2  done 2  stopped early 4  failed 1\n"
+        "cifar: 7/20 trials in 11m40s  running 3  paused 2  completed 2  stopped early 4  failed 1\n"
         "best trial t00008 (min val/loss)  last 0.42 (iter 9)  best 0.32 (iter 8)\n"
         "  lr    0.009\n"
         "  act   relu\n"
         "  data  x\n"
-        "trial   state          iter  val/loss  best    acc  lr      time\n"
-        "t00008  stopped early     9  0.42      0.32@8  0.5  0.009  1m41s\n"
-        "t00007  stopped early     8  0.43      0.33@7  0.5  0.008  1m41s\n"
-        "t00006  stopped early     7  0.44      0.34@6  0.5  0.007  1m41s\n"
-        "t00005  stopped early     6  0.45      0.35@5  0.5  0.006  1m41s\n"
-        "t00004  stopped early     5  0.46      0.36@4  0.5  0.005  1m41s\n"
+        "trial   status      ending         iter  val/loss  best    acc  lr      time\n"
+        "t00008  TERMINATED  stopped_early     9  0.42      0.32@8  0.5  0.009  1m41s\n"
+        "t00007  TERMINATED  stopped_early     8  0.43      0.33@7  0.5  0.008  1m41s\n"
+        "t00006  TERMINATED  stopped_early     7  0.44      0.34@6  0.5  0.007  1m41s\n"
+        "t00005  TERMINATED  stopped_early     6  0.45      0.35@5  0.5  0.006  1m41s\n"
+        "t00004  TERMINATED  stopped_early     5  0.46      0.36@4  0.5  0.005  1m41s\n"
         "failed  attempt     error                 log\n"
         "t00009  1, gave up  ValueError: exploded  /results/cifar/t00009/error.txt\n"
         "results in /results/cifar"
@@ -105,10 +105,10 @@ def test_a_narrow_table_gives_up_other_metrics_first_then_parameters_and_never_t
     def titles(width):
         return table(progress.leaders, progress, width)[0].split()
 
-    assert titles(120) == ["trial", "state", "iter", "val/loss", "best", "acc", "lr", "time"]
-    assert titles(60) == ["trial", "state", "iter", "val/loss", "best", "lr", "time"]
-    assert titles(52) == ["trial", "state", "iter", "val/loss", "best", "time"]
-    assert titles(10) == ["trial", "state", "iter", "val/loss"]
+    assert titles(120) == ["trial", "status", "ending", "iter", "val/loss", "best", "acc", "lr", "time"]
+    assert titles(75) == ["trial", "status", "ending", "iter", "val/loss", "best", "lr", "time"]
+    assert titles(66) == ["trial", "status", "ending", "iter", "val/loss", "best", "time"]
+    assert titles(10) == ["trial", "status", "ending", "iter", "val/loss"]
 
 
 def test_parameters_that_do_not_differ_have_no_column(progress):
@@ -122,7 +122,8 @@ def test_at_most_three_other_metrics_are_shown(progress):
         trial.last_result.update(dict.fromkeys("bcdef", 1.0))
     assert table(progress.leaders, progress, 200)[0].split() == [
         "trial",
-        "state",
+        "status",
+        "ending",
         "iter",
         "val/loss",
         "best",
@@ -137,7 +138,7 @@ def test_at_most_three_other_metrics_are_shown(progress):
 def test_the_table_lists_running_trials_first_and_at_most_20(progress):
     crowd = replace(progress, running=[trial_at(number) for number in range(100)])
     lines = live_lines(crowd, 80)
-    assert [line.split()[1] for line in lines[4:]] == ["running"] * 15 + ["stopped"] * 5
+    assert [line.split()[1] for line in lines[4:]] == ["RUNNING"] * 15 + ["TERMINATED"] * 5
     assert len(live_lines(crowd, 80, height=10)) == 3 + 1 + 4
 
 
@@ -336,4 +337,19 @@ def test_the_time_left_is_no_less_than_the_time_for_which_no_trial_has_ended(pro
         clock.now += 30.0
         console.on_step_end(1, [])
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("[")]
-    assert [line.split("  ")[-1] for line in lines] == ["best 0.42 (t00008)", "1m40s left", "3m20s left"]
+    assert [line.split("  ")[-1] for line in lines] == ["best trial t00008 last 0.42 (iter 9)", "1m40s left", "3m20s left"]
+
+
+def test_several_objectives_are_named_and_their_front_is_shown(trials):
+    front = trials[6:9]
+    progress = Progress(
+        "cifar", num_total=10, num_finished=7, several_objectives=(("val/loss", "min"), ("acc", "max")), front=front, running=trials[:1]
+    )
+    lines = live_lines(progress, 120)
+    assert lines[0].startswith("cifar  min val/loss, max acc  ")
+    assert lines[1] == "3 trials on the Pareto front: t00006, t00007, t00008"
+    assert "iter  val/loss  acc" in lines[2]
+    assert [line.split()[0] for line in lines[3:]] == ["t00000", "t00006", "t00007", "t00008"]
+    summary = summary_lines(progress, trials, Path("/results/cifar"), 120)
+    assert summary[1] == "3 trials on the Pareto front: t00006, t00007, t00008 (min val/loss, max acc)"
+    assert "3 trials on the Pareto front" in status_line(progress).text

@@ -70,15 +70,15 @@ def rows(lines, word="trial"):
 
 def test_columns_are_those_that_were_named(tables_of):
     heading, first, *_ = rows(tables_of(metric_columns=["acc"], parameter_columns=["data"]))
-    assert heading == ["trial", "state", "iter", "val/loss", "best", "acc", "data", "time"]
-    assert first == ["t00000", "running", "1", "0.5", "0.5@1", "0.5", "x", "1m41s"]
+    assert heading == ["trial", "status", "ending", "iter", "val/loss", "best", "acc", "data", "time"]
+    assert first == ["t00000", "RUNNING", "-", "1", "0.5", "0.5@1", "0.5", "x", "1m41s"]
 
 
 def test_columns_may_have_titles_of_their_own(tables_of):
     columns = {"training_iteration": "epoch", "val/loss": "loss", "time_total_s": "seconds", "absent": "absent"}
     heading, first, *_ = rows(tables_of(metric_columns=columns, parameter_columns={"lr": "rate"}))
-    assert heading == ["trial", "state", "loss", "best", "epoch", "seconds", "absent", "rate"]
-    assert first == ["t00000", "running", "0.5", "0.5@1", "1", "101", "-", "0.001"]
+    assert heading == ["trial", "status", "ending", "loss", "best", "epoch", "seconds", "absent", "rate"]
+    assert first == ["t00000", "RUNNING", "-", "0.5", "0.5@1", "1", "101", "-", "0.001"]
 
 
 def test_columns_may_be_added_one_by_one(monkeypatch):
@@ -87,12 +87,22 @@ def test_columns_may_be_added_one_by_one(monkeypatch):
     reporter.add_parameter_column("act")
     stage = Stage(monkeypatch, reporter)
     stage.pass_time(1.0)
-    assert rows([line.split() for line in stage.lines])[0] == ["trial", "state", "val/loss", "best", "acc", "epoch", "act", "time"]
+    assert rows([line.split() for line in stage.lines])[0] == [
+        "trial",
+        "status",
+        "ending",
+        "val/loss",
+        "best",
+        "acc",
+        "epoch",
+        "act",
+        "time",
+    ]
 
 
 def test_named_columns_outlive_others_where_there_is_little_room(tables_of):
     lines = tables_of(metric_columns=["acc"], parameter_columns=["data"], stage={"width": 60})
-    assert rows(lines)[0] == ["trial", "state", "iter", "val/loss", "best", "acc", "data"]
+    assert rows(lines)[0] == ["trial", "status", "ending", "iter", "val/loss", "acc", "data"]
 
 
 def test_a_column_cannot_be_added_twice():
@@ -141,8 +151,8 @@ def test_so_many_metrics_are_inferred(tables_of):
     for trial in trials:
         trial.last_result.update(dict.fromkeys("bcdef", 1.0))
     stage = {"trials": trials}
-    assert rows(tables_of(infer_limit=0, stage=stage))[0] == ["trial", "state", "iter", "val/loss", "best", "lr", "time"]
-    assert rows(tables_of(infer_limit=5, stage=stage))[0][5:10] == ["acc", "b", "c", "d", "e"]
+    assert rows(tables_of(infer_limit=0, stage=stage))[0] == ["trial", "status", "ending", "iter", "val/loss", "best", "lr", "time"]
+    assert rows(tables_of(infer_limit=5, stage=stage))[0][6:11] == ["acc", "b", "c", "d", "e"]
 
 
 def test_trials_are_sorted_by_metric_if_that_is_wanted(tables_of):
@@ -182,7 +192,7 @@ def test_on_a_terminal_the_table_is_left_out_if_it_is_not_wanted(monkeypatch):
     for wanted in (None, False):
         stage = Stage(monkeypatch, CLIReporter(print_intermediate_tables=wanted), is_terminal=True)
         stage.pass_time(1.0)
-        assert ("t00001  running" in stage.stream.getvalue()) is (wanted is None)
+        assert ("t00001  RUNNING" in stage.stream.getvalue()) is (wanted is None)
         stage.console.close()
 
 
@@ -249,7 +259,7 @@ def test_a_subclass_may_add_to_a_report(monkeypatch):
     stage.end()
     assert stage.lines[:2] == [
         "it is over",
-        "cifar: 7/20 trials in 11m40s  running 3  paused 2  done 2  stopped early 4  failed 1",
+        "cifar: 7/20 trials in 11m40s  running 3  paused 2  completed 2  stopped early 4  failed 1",
     ]
 
 
@@ -282,7 +292,7 @@ def test_a_reporter_of_the_users_takes_the_place_of_everything_but_notices(monke
     stage.pass_time(1.0, step=0.125)
     stage.console.on_trial_error(1, stage.trials, stage.trials[-1])
     stage.end()
-    counts = "running 3  paused 2  done 2  stopped early 4  failed 1  CPU 3/8  waiting for a free GPU"
+    counts = "running 3  paused 2  completed 2  stopped early 4  failed 1  CPU 3/8  waiting for a free GPU"
     assert reporter.info == (True, 20, "val/loss", "min")
     assert reporter.heard == [(10, False, counts, "CPU 3/8")] * 2 + [(10, True, counts, "CPU 3/8")]
     assert len(stage.lines) == 1

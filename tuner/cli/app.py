@@ -70,6 +70,8 @@ COMMANDS: Final = {
     "prune": Entry(_KEEP, "keeping", "prune", "Show what takes room on the disk, and delete what is superseded."),
 }
 """All subcommands, in the order of the help."""
+ALIASES: Final = {"logs": "tail", "log": "tail", "list": "ls"}
+"""What users of other tools type, and which subcommand runs then."""
 
 
 @final
@@ -94,6 +96,8 @@ class App(click.Group):
         Raises:
             click.UsageError: If there is none of that name; names those that are close.
         """
+        if args and args[0] in ALIASES:
+            args = [ALIASES[args[0]], *args[1:]]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
         return super().resolve_command(ctx, args)

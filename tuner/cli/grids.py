@@ -22,7 +22,7 @@ from tuner.core.trial import Trial
 from tuner.errors import StorageError
 from tuner.loggers.formatting import printable
 
-from .output import Column, Record, spent
+from .output import Column, Record, distinct, spent
 
 _MAX_OTHERS: Final = 3
 _IDENTITY: Final = frozenset({"trial_id", "date", "hostname", "node_ip", "pid"})
@@ -75,22 +75,33 @@ def objective_of(grid: ResultGrid) -> tuple[str | None, Mode | None]:
     return metric, mode
 
 
-def state_of(trial: Trial) -> str:
-    """Return how a trial stands, or why it is over, in a word or two."""
-    return str(trial.ending) if trial.ending else trial.status.lower()
+def ending_of(trial: Trial) -> str | None:
+    """Return why a trial is over: completed, stopped_early, interrupted or failed; None while it is not."""
+    return str(trial.ending).replace(" ", "_") if trial.ending else None
+
+
+def status_fields(trial: Trial) -> Record:
+    """Return the status of a trial, and beside it why it is over."""
+    return {"status": str(trial.status), "ending": ending_of(trial)}
+
+
+STATUS_COLUMNS: Final = (Column("trial_id", "trial"), Column("status"), Column("ending", rank=1))
+"""With what tables of trials begin."""
 
 
 def trial_records(grid: ResultGrid) -> list[Record]:
     """Return a record for each trial: where it stands, what it reported last, its hyperparameters, its files."""
     metric, mode = objective_of(grid)
-    return [_record(trial, grid[index].rows, metric, mode) for index, trial in enumerate(grid.trials)]
+    objectives = [name for name, _ in grid.objectives] if metric is None else []
+    return [_record(trial, grid[index].rows, metric, mode, objectives) for index, trial in enumerate(grid.trials)]
 
 
-def _record(trial: Trial, rows: Rows, metric: str | None, mode: Mode | None) -> Record:
+def _record(trial: Trial, rows: Rows, metric: str | None, mode: Mode | None, objectives: Sequence[str]) -> Record:
     result = flat_metrics(trial.last_result)
-    record: dict[str, Any] = {"trial_id": trial.trial_id, "state": state_of(trial), TRAINING_ITERATION: trial.iteration}
+    record: dict[str, Any] = {"trial_id": trial.trial_id, **status_fields(trial), TRAINING_ITERATION: trial.iteration}
     if metric:
         record |= metric_fields(trial, rows, metric, mode)
+    record |= last_values(trial, objectives)
     metrics = {name: value for name, value in result.items() if name not in AUTO_FILLED and name not in record}
     automatic = {name: value for name, value in result.items() if name in AUTO_FILLED - _IDENTITY and name not in record}
     return {
@@ -99,7 +110,6 @@ def _record(trial: Trial, rows: Rows, metric: str | None, mode: Mode | None) -> 
         **flat_config(trial.config),
         TIME_TOTAL_S: None,
         **automatic,
-        "status": str(trial.status),
         "attempt": trial.attempt,
         "num_failures": len(trial.failures),
         "error": str(trial.failures[-1]) if trial.failures else None,
@@ -119,23 +129,34 @@ def metric_fields(trial: Trial, rows: Rows, metric: str, mode: Mode | None) -> R
     }
 
 
+def last_values(trial: Trial, metrics: Sequence[str]) -> Record:
+    """Return the last values of several metrics; None where there is none."""
+    return {metric: trial.summary[metric].last if metric in trial.summary else None for metric in metrics}
+
+
 def best_key(metric: str) -> str:
     """Return under which key a record has the best value of the metric, or the iteration of that."""
     return f"best/{metric}"
 
 
-def usual_columns(records: Sequence[Record], metric: str | None) -> list[Column]:
-    """Return what people are shown of trials: the metric, a few others, and the hyperparameters in which the trials differ."""
-    columns = [Column("trial_id", "trial"), Column("state"), Column(TRAINING_ITERATION, "iter")]
+def usual_columns(records: Sequence[Record], grid: ResultGrid) -> list[Column]:
+    """Return what people are shown of trials: the metrics, a few others, and the hyperparameters in which the trials differ."""
+    metric, _ = objective_of(grid)
+    columns = [*STATUS_COLUMNS, Column(TRAINING_ITERATION, "iter")]
     if metric:
-        columns += [Column(metric), Column(best_key(metric), "best", rank=1), Column(best_key(TRAINING_ITERATION), "at iter", rank=2)]
-    columns += [Column(name, rank=3) for name in _others(records, metric)]
+        best = best_key(metric)
+        columns += [Column(metric), Column(best, "best", rank=1), Column(best_key(TRAINING_ITERATION), "at iter", rank=2, beside=best)]
+    else:
+        columns += [Column(name) for name, _ in grid.objectives]
+    shown = {column.key for column in columns}
+    columns += [Column(name, rank=3) for name in _others(records, metric) if name not in shown]
     columns += [Column(name, name.removeprefix("config/"), rank=2) for name in differing(records)]
-    return [*columns, Column(TIME_TOTAL_S, "time", spent, rank=1), Column("error", text=lambda text: printable(str(text))[:60], rank=4)]
+    columns += [Column(TIME_TOTAL_S, "time", spent, rank=1), Column("error", text=lambda text: printable(str(text))[:60], rank=4)]
+    return distinct(columns)
 
 
 def _others(records: Sequence[Record], metric: str | None) -> list[str]:
-    own = {"trial_id", "state", "status", "attempt", "num_failures", "error", "path", metric, METRIC_ITERATION}
+    own = {"trial_id", "status", "ending", "attempt", "num_failures", "error", "path", metric, METRIC_ITERATION}
     own |= {best_key(metric or ""), best_key(TRAINING_ITERATION)}
     names = dict.fromkeys(name for record in records for name, value in record.items() if isinstance(value, int | float))
     return [name for name in names if name not in own | AUTO_FILLED and not name.startswith("config/")][:_MAX_OTHERS]

@@ -32,11 +32,11 @@ _COLUMNS: Final = (
     Column("name", text=_whole),
     Column("state"),
     Column("trials", text=_whole),
-    Column("best_trial", "best trial", rank=2),
-    Column("metric", rank=1),
-    Column("last"),
-    Column("best", rank=2),
-    Column("best_iteration", "at iter", rank=3),
+    Column("best_trial", "best trial", rank=2, beside="metric"),
+    Column("metric", rank=1, text=_whole),
+    Column("last", rank=1, beside="metric"),
+    Column("best", rank=2, beside="metric"),
+    Column("best_iteration", "at iter", rank=3, beside="best"),
     Column("failed", rank=3),
     Column("elapsed_s", "run for", spent, rank=2),
     Column("age_s", "changed", lambda seconds: f"{_age(seconds)} ago", rank=1),
@@ -49,7 +49,7 @@ _COLUMNS: Final = (
 @selection_options
 @output_option
 def list_experiments(path: Path | None, chosen: Selection, output: Output) -> int:
-    """List the experiments at or under PATH, with their state and best trial.
+    """List the experiments at or under PATH, with their state and best trial, the latest to change first.
 
     The best trial is the one whose last value of the metric is best; best is the best value that this trial has reported. PATH is the
     default storage path unless it is given. States: running (a driver holds the experiment), finished, interrupted (it can be continued)
@@ -58,13 +58,13 @@ def list_experiments(path: Path | None, chosen: Selection, output: Output) -> in
     \b
     Examples:
       tuner ls
-      tuner ls runs --filter "state == running" --sort age_s
+      tuner ls runs --filter "state == running" --filter "changed < 1h"
       tuner ls -f json | jq '.[].best'
     """
     root = (path or default_storage()).expanduser()
     if path is not None and not root.is_dir():
         raise click.UsageError(f"PATH must be a directory, got {str(root)!r}")
-    records = [_record(standing_of(found), root) for found in experiments_under(root)]
+    records = sorted((_record(standing_of(found), root) for found in experiments_under(root)), key=lambda record: record["age_s"])
     if not records:
         click.echo(f"tuner ls: there are no experiments in {root}", err=True)
     chosen.write(records, _COLUMNS, output)
@@ -77,13 +77,14 @@ def _record(standing: Standing, root: Path) -> Record:
     if standing.stored is None:
         return {**record, "age_s": standing.age_s, "path": str(standing.path.absolute()), "remark": standing.damage}
     progress = standing.stored.progress()
+    objectives = standing.stored.experiment.settings.objectives
     best, last, ever = progress.best, progress.best_last, progress.best_ever
     total = "" if progress.num_total is None else f"/{progress.num_total}"
     return {
         **record,
         "trials": f"{progress.num_finished}{total}",
         "best_trial": best.trial_id if best else None,
-        "metric": f"{progress.mode} {progress.metric}" if progress.metric else None,
+        "metric": ", ".join(f"{mode} {metric}" for metric, mode in objectives) or progress.metric,
         "last": last.value if last else None,
         "last_iteration": last.iteration if last else None,
         "best": ever.value if ever else None,

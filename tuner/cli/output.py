@@ -6,10 +6,11 @@ import csv
 import io
 import json
 import math
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -24,8 +25,8 @@ _GAP: Final = "  "
 _MAX_CELL: Final = 32
 _BRIEF_S: Final = 10
 _STYLES: Final = {
-    "running": "cyan", "finished": "green", "completed": "green", "interrupted": "yellow", "paused": "yellow",
-    "damaged": "bold red", "failed": "red", "error": "bold red", "warning": "yellow",
+    "running": "cyan", "finished": "green", "completed": "green", "interrupted": "yellow", "damaged": "bold red", "failed": "red",
+    "error": "bold red", "warning": "yellow", "RUNNING": "cyan", "PAUSED": "yellow", "ERROR": "red",
 }  # fmt: skip
 
 Record = Mapping[str, Any]
@@ -41,12 +42,14 @@ class Column:
         title: Its heading; the key where there is none.
         text: Writes a value.
         rank: Columns with higher ranks are left out first where the terminal is narrow; rank 0 stays.
+        beside: Key of the column without which it says nothing, such as a value without its metric; it is left out where that is.
     """
 
     key: str
     title: str = ""
     text: Callable[[Any], str] = show
     rank: int = 0
+    beside: str = ""
 
     @property
     def heading(self) -> str:
@@ -209,6 +212,35 @@ def spent(seconds: Any) -> str:
     return f"{seconds:.2g}s" if seconds < _BRIEF_S else duration(seconds)
 
 
+def distinct(columns: Sequence[Column]) -> list[Column]:
+    """Return the columns with headings that differ from each other and from the keys of others, where they have to by their keys."""
+    keys = {column.key for column in columns}
+    told: set[str] = set()
+    found = []
+    for column in columns:
+        is_taken = column.title in told or column.title in keys - {column.key}
+        found.append(replace(column, title="") if is_taken else column)
+        told.add(found[-1].title or column.key)
+    return found
+
+
+_PER_UNIT_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SPAN: Final = re.compile(r"(?:(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd]))")
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a time span as tables show it, None where the text is none.
+
+    Example:
+        >>> seconds_of("1m41s"), seconds_of("2d ago"), seconds_of("0.5")
+        (101.0, 172800.0, None)
+    """
+    span = text.strip().removesuffix(" ago")
+    if not span or _SPAN.sub("", span):
+        return None
+    return sum(float(part["number"]) * _PER_UNIT_S[part["unit"]] for part in _SPAN.finditer(span))
+
+
 def plain_lines(records: Iterable[Record], columns: Sequence[Column]) -> list[str]:
     """Return a table without colours and frames, as wide as it gets."""
     from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  (only where a table is printed)
@@ -236,19 +268,26 @@ def _draw(records: Sequence[Record], columns: Sequence[Column]) -> None:
     console.print(table)
     if len(shown) < len(columns):
         left_out = ", ".join(column.heading for column in columns if column not in shown)
-        console.print(Text(shorten(f"left out for want of room: {left_out}", width), style="dim"))
+        console.print(Text(shorten(f"not enough room for: {left_out}", width), style="dim"))
 
 
 def fitting(records: Sequence[Record], columns: Sequence[Column], width: int) -> list[Column]:
-    """Return the columns that fit: those of rank 0 in any case, of the others the lower ranks first, from left to right."""
+    """Return the columns that fit: those of rank 0 in any case, of the others the lower ranks first, from left to right.
+
+    A column that is `Column.beside` another one comes after it, and has no lower rank.
+    """
     from rich.cells import cell_len  # noqa: PLC0415  (only where a table is drawn)
 
     chosen: set[int] = set()
+    keys: set[str] = set()
     room = width + len(_GAP)
     for index in sorted(range(len(columns)), key=lambda index: columns[index].rank):
         column = columns[index]
+        if column.beside and column.beside not in keys:
+            continue
         size = max(map(cell_len, [column.heading, *map(column.cell, records)])) + len(_GAP)
         if column.rank == 0 or size <= room:
             chosen.add(index)
+            keys.add(column.key)
             room -= size
     return [column for index, column in enumerate(columns) if index in chosen]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import math
@@ -13,7 +14,7 @@ from typing import Any, Final, final
 
 import click
 
-from .output import Column, Output, Record
+from .output import Column, Output, Record, distinct, seconds_of
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
@@ -31,7 +32,8 @@ class Condition:
     Attributes:
         column: Name of a column.
         operator: One of ``== != < <= > >=``.
-        value: With what its value is compared: as numbers where both are numbers, else as texts.
+        value: With what its value is compared: as numbers where both are numbers, or a number of seconds and a time span such as
+            ``1m30s``, else as texts.
     """
 
     column: str
@@ -43,6 +45,8 @@ class Condition:
         if value is None:
             return False
         there, wanted = _number(value), _number(self.value)
+        if isinstance(value, int | float) and wanted is None:
+            wanted = seconds_of(self.value)
         if there is None or wanted is None:
             return _OPERATORS[self.operator](_text(value), _text(self.value))
         return _OPERATORS[self.operator](there, wanted)
@@ -93,16 +97,20 @@ class Selection:
     columns: Sequence[str] = ()
     limit: int | None = None
 
-    def of(self, records: Sequence[Record]) -> list[Record]:
+    def of(self, records: Sequence[Record], usual: Sequence[Column] = ()) -> list[Record]:
         """Return the records that are wanted, in order.
+
+        Args:
+            records: All there are.
+            usual: The columns that people are shown, which are also known by their headings.
 
         Raises:
             click.UsageError: If there is no such column.
         """
         names = list(dict.fromkeys(name for record in records for name in record))
-        tests = [(resolved(condition.column, names), condition) for condition in self.conditions]
+        tests = [(resolved(condition.column, names, usual), condition) for condition in self.conditions]
         chosen = [record for record in records if all(condition.holds(record.get(name)) for name, condition in tests)]
-        for name in reversed([resolved(name, names) for name in self.sort]):
+        for name in reversed([resolved(name, names, usual) for name in self.sort]):
             chosen = _sorted(chosen, name, is_descending=self.is_descending)
         return chosen[: self.limit]
 
@@ -117,7 +125,8 @@ class Selection:
         Raises:
             click.UsageError: If there is no such column.
         """
-        lines, columns = self.of(records), self.columns_among(usual, records)
+        usual = distinct(usual)
+        lines, columns = self.of(records, usual), self.columns_among(usual, records)
         if self.columns:
             lines = [{column.key: line.get(column.key) for column in columns} for line in lines]
         output.write(lines, columns)
@@ -133,8 +142,8 @@ class Selection:
         known = {column.key: column for column in usual}
         if not self.columns:
             return [column for column in usual if any(record.get(column.key) is not None for record in records)]
-        wanted = names if list(self.columns) == [ALL] else [resolved(name, names) for name in self.columns]
-        return [known.get(name, Column(name)) for name in wanted]
+        wanted = names if list(self.columns) == [ALL] else [resolved(name, names, usual) for name in self.columns]
+        return [dataclasses.replace(known.get(name, Column(name)), beside="") for name in wanted]
 
 
 def _sorted(records: Iterable[Record], name: str, *, is_descending: bool) -> list[Record]:
@@ -149,18 +158,29 @@ def _sorted(records: Iterable[Record], name: str, *, is_descending: bool) -> lis
     return known + unknown
 
 
-def resolved(name: str, names: Sequence[str]) -> str:
-    """Return the column that is meant: of this name, or the hyperparameter of this name.
+def resolved(name: str, names: Sequence[str], usual: Sequence[Column] = ()) -> str:
+    """Return the key of the column that is meant: by its key, by its heading, or by the name of a hyperparameter.
+
+    Args:
+        name: What the user has given.
+        names: The keys that there are.
+        usual: The columns that have headings.
 
     Raises:
         click.UsageError: If there is none; names those that are close.
     """
-    for candidate in (name, _PREFIX + name):
+    by_heading = {_as_word(column.heading): column.key for column in reversed(usual)}
+    for candidate in (name, by_heading.get(_as_word(name), name), _PREFIX + name):
         if candidate in names or not names:
             return candidate
-    close = difflib.get_close_matches(name, names, n=3) or [other for other in names if other.endswith(f"/{name}")]
-    listed = f"did you mean {' or '.join(map(repr, close))}?" if close else f"there are {', '.join(names)}"
+    known = [*names, *(column.heading for column in usual if column.key in names and column.heading not in names)]
+    close = difflib.get_close_matches(name, known, n=3) or [other for other in names if other.endswith(f"/{name}")]
+    listed = f"did you mean {' or '.join(map(repr, close))}?" if close else f"there are {', '.join(known)}"
     raise click.UsageError(f"there is no column {name!r}; {listed}")
+
+
+def _as_word(heading: str) -> str:
+    return heading.lower().replace(" ", "_")
 
 
 def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:

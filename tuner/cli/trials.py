@@ -22,18 +22,20 @@ from tuner.loggers.formatting import show as shown
 from .app import FOUND, OK
 from .arguments import ExperimentType, TrialType, find_trial, foreign_argument
 from .grids import (
+    STATUS_COLUMNS,
     Objective,
     best_key,
     differing,
+    last_values,
     metric_fields,
     objective_of,
     objective_options,
     open_grid,
-    state_of,
+    status_fields,
     trial_records,
     usual_columns,
 )
-from .output import Column, Output, Record, output_option, spent
+from .output import Column, Output, Record, distinct, output_option, spent
 from .selection import Selection, selection_options
 
 _MAX_TEXT: Final = 200
@@ -50,15 +52,15 @@ _MAX_LISTED: Final = 10
 def show(experiment: Path, trial: str | None, chosen: Selection, output: Output, objective: Objective, *, rows: bool) -> int:
     """Show the trials of an experiment, or all about one of them.
 
-    Columns are the metrics (a/b for nested ones), hyperparameters as config/NAME or NAME alone, state, training_iteration and
-    time_total_s. METRIC is the last value that was reported, in iteration metric_iteration, and best/METRIC the best one, in
-    best/training_iteration. CSV and JSON have all columns; NaN and infinities are the texts "NaN", "Infinity" and "-Infinity" there, and
-    what a trial lacks is empty, or null.
+    Columns are the metrics (a/b for nested ones), hyperparameters as config/NAME or NAME alone, status, ending, training_iteration and
+    time_total_s; the heading of a column names it as well. METRIC is the last value that was reported, in iteration metric_iteration,
+    and best/METRIC the best one, in best/training_iteration. CSV and JSON have all columns; NaN and infinities are the texts "NaN",
+    "Infinity" and "-Infinity" there, and what a trial lacks is empty, or null.
 
     \b
     Examples:
       tuner show digits --sort loss --limit 10
-      tuner show digits --filter "state == failed" --columns trial_id,error
+      tuner show digits --filter "ending == failed" --columns trial_id,error
       tuner show digits 17 --rows -f csv
     """
     grid = open_grid(experiment, objective)
@@ -66,7 +68,7 @@ def show(experiment: Path, trial: str | None, chosen: Selection, output: Output,
         raise click.UsageError("--rows needs TRIAL")
     if trial is None:
         records = trial_records(grid)
-        usual = usual_columns(chosen.of(records) or records, objective_of(grid)[0])
+        usual = usual_columns(chosen.of(records, usual_columns(records, grid)) or records, grid)
         return OK if chosen.write(records, usual, output) else FOUND
     index = _index_of(grid, trial)
     if rows:
@@ -96,7 +98,7 @@ def _facts(grid: ResultGrid, index: int) -> Record:
     result = flat_metrics(trial.last_result)
     facts: dict[str, Any] = {
         "trial_id": trial.trial_id,
-        "state": state_of(trial),
+        **status_fields(trial),
         "reason": str(trial.reason) if trial.reason else None,
         TRAINING_ITERATION: trial.iteration,
         TIME_TOTAL_S: result.get(TIME_TOTAL_S),
@@ -104,7 +106,7 @@ def _facts(grid: ResultGrid, index: int) -> Record:
         **{f"failure {number}": str(failure) for number, failure in enumerate(trial.failures, start=1)},
         **flat_config(trial.config),
         **{name: value for name, value in result.items() if name not in AUTO_FILLED},
-        **(metric_fields(trial, grid[index].rows, metric, mode) if metric else {}),
+        **(metric_fields(trial, grid[index].rows, metric, mode) if metric else last_values(trial, [name for name, _ in grid.objectives])),
         "resources": dict(trial.resources) or None,
         "checkpoints": [checkpoint.directory for checkpoint in trial.checkpoints] or None,
         "went on from": [f"{graft.donor_id} at iteration {graft.from_iteration}" for graft in trial.grafts] or None,
@@ -127,7 +129,7 @@ def _text(value: Any) -> str:
 
 @click.command()
 @foreign_argument
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="The N best trials, as a table; without it the best one alone.")
+@click.option("--top", "-n", type=click.IntRange(min=1), metavar="N", help="The N best trials, as a table; without it the best one alone.")
 @click.option("--scope", type=click.Choice(SCOPES), default="last", help="Which of a trial's values decides: the last one "
               "(the default), the best one (all), or a mean.")  # fmt: skip
 @objective_options
@@ -138,15 +140,18 @@ def best(experiment: Path, top: int | None, scope: Scope, objective: Objective, 
     The best trial is the one whose last value of the metric is best, as in ResultGrid.get_best_result. Its best value, the iteration and
     the configuration of that, and the best checkpoint with the values it was saved with are shown beside it, each with its own iteration.
     Trials that failed, or still run, are compared by what they have reported. Ends with 1 where no trial has a finite value. As JSON
-    one trial is an object, several (--top) are a list.
+    one trial is an object, several (--top) are a list. Where several metrics are optimised and --metric names none, the trials on the
+    Pareto front are shown: those that no other trial beats in all metrics.
 
     \b
     Examples:
       tuner best digits
-      tuner best digits --top 5
+      tuner best digits -n 5
       tuner best digits -f json | jq .config
     """
     grid = open_grid(experiment, objective)
+    if len(grid.objectives) > 1 and objective.metric is None:
+        return _write_front(grid, top, output)
     metric, mode = _objective(grid)
     leaders = _ranked(grid, metric, mode, scope)[: top or 1]
     if not leaders:
@@ -160,7 +165,7 @@ def best(experiment: Path, top: int | None, scope: Scope, objective: Objective, 
     if top is None:
         output.write_facts(flat[0], [Column(key, text=spent if key == TIME_TOTAL_S else _text) for key in flat[0]])
     else:
-        columns = [Column("trial_id", "trial"), Column("state"), Column(METRIC_ITERATION, "iter"), Column(metric)]
+        columns = [*STATUS_COLUMNS, Column(METRIC_ITERATION, "iter"), Column(metric)]
         columns += [Column(scope)] if scope in flat[0] else []
         columns += [Column(best_key(metric), "best"), Column(best_key(TRAINING_ITERATION), "at iter", rank=1)]
         columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(flat)]
@@ -168,8 +173,38 @@ def best(experiment: Path, top: int | None, scope: Scope, objective: Objective, 
     return OK
 
 
+def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
+    """Write the trials on the Pareto front of an experiment with several objectives."""
+    names = ", ".join(f"{mode} {metric}" for metric, mode in grid.objectives)
+    by_id = {trial.trial_id: trial for trial in grid.trials}
+    records: list[Record] = [
+        {
+            "trial_id": result.trial_id,
+            **status_fields(trial),
+            TRAINING_ITERATION: trial.iteration,
+            **last_values(trial, [metric for metric, _ in grid.objectives]),
+            **({"config": trial.config} if output.kind == "json" else flat_config(trial.config)),
+            TIME_TOTAL_S: trial.last_result.get(TIME_TOTAL_S),
+            "path": result.path,
+        }
+        for result in grid.get_best_results()[:top]
+        for trial in [by_id[result.trial_id]]
+    ]
+    if not records:
+        click.echo(f"tuner best: no trial has a finite value of each of {names} yet", err=True)
+        return FOUND
+    columns = [*STATUS_COLUMNS, Column(TRAINING_ITERATION, "iter"), *(Column(metric) for metric, _ in grid.objectives)]
+    columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(records)]
+    click.echo(f"{len(records)} trials on the Pareto front of {printable(names)}", err=True)
+    output.write(records, distinct([*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)]))
+    return OK
+
+
 def _objective(grid: ResultGrid) -> tuple[str, Mode]:
     metric, mode = objective_of(grid)
+    if metric is None and len(grid.objectives) > 1:
+        names = ", ".join(metric for metric, _ in grid.objectives)
+        raise click.UsageError(f"{grid.experiment_path} optimises {names}; give one of them as --metric")
     if metric is None or mode is None:
         lacking = "what is optimised; give --metric and --mode" if metric is None else f"whether {metric!r} is minimised; give --mode"
         raise click.UsageError(f"{grid.experiment_path} does not say {lacking}")
@@ -190,7 +225,7 @@ def _best_record(grid: ResultGrid, result: Result, value: float, scope: Scope, c
     trial = grid.trials[grid.index(result)]
     return {
         "trial_id": trial.trial_id,
-        "state": state_of(trial),
+        **status_fields(trial),
         TRAINING_ITERATION: trial.iteration,
         **metric_fields(trial, result.rows, metric, mode),
         **({} if scope in ("last", "all") else {scope: value}),
@@ -237,8 +272,9 @@ def compare(experiments: tuple[Path, ...], objective: Objective, output: Output)
     records = [_compared(grid) for grid in grids]
     best_configs = differing([record for record in records if record["best_trial"] is not None])
     columns = [
-        Column("experiment", text=lambda text: printable(str(text))), Column("best_trial", "best trial", rank=1), Column("metric", rank=1),
-        Column("last"), Column("best", rank=1), Column("best_iteration", "at iter", rank=2), Column("num_trials", "trials"),
+        Column("experiment", text=lambda text: printable(str(text))), Column("best_trial", "best trial", rank=1, beside="metric"),
+        Column("metric"), Column("last", beside="metric"), Column("best", rank=1, beside="metric"),
+        Column("best_iteration", "at iter", rank=2, beside="best"), Column("num_trials", "trials", rank=1),
         Column("num_failed", "failed", rank=3), Column("num_iterations", "iterations", rank=1),
         Column("time_total_s", "training", spent, rank=2),
         *(Column(name, name.removeprefix("config/"), rank=2) for name in best_configs),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .experiment import Experiment
+from .pareto import Objectives, best_trials
 from .result import TIME_TOTAL_S, flatten
 from .tracked_metric import Evaluation
 from .trial import Ending, Status, Trial
@@ -39,6 +40,8 @@ class Progress:
         leaders: The best trials by their newest values, best first, whatever their status.
         waiting_for: Why PENDING trials wait, as half a sentence, e.g. ``"a free GPU"``; empty where none waits.
         num_errors: How many attempts have failed, those that were tried again included.
+        several_objectives: Metric and mode of each objective where there are several; else empty.
+        front: Then the trials on the Pareto front, best in the first objective first.
         longest_left_s: How many seconds the running trial with most left to train will take at its own pace; 0 where that is open.
         quiet_s: For how many seconds no trial has come closer to its end.
     """
@@ -64,6 +67,8 @@ class Progress:
     leaders: Sequence[Trial] = ()
     waiting_for: str = ""
     num_errors: int = 0
+    several_objectives: Objectives = ()
+    front: Sequence[Trial] = ()
     longest_left_s: float = 0.0
     quiet_s: float = 0.0
 
@@ -152,6 +157,8 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration:
         leaders=leaders,
         waiting_for=_waiting_for(experiment),
         num_errors=roster.num_failed_attempts,
+        several_objectives=settings.several_objectives,
+        front=best_trials(roster.trials, settings.several_objectives) if settings.several_objectives else (),
         longest_left_s=max((_left_of(trial, full_iteration) for trial in roster.live.values()), default=0.0) if full_iteration else 0.0,
     )
 

@@ -15,7 +15,7 @@ from tuner.core.trial import Status, Trial
 
 from .curves import Curves
 from .formatting import duration, printable, shorten, show
-from .progress_table import TableOptions, differing, failure_table, listed, log_path, state, training_time, trial_table, unique
+from .progress_table import TableOptions, differing, failure_table, listed, log_path, training_time, trial_table, unique
 from .view import GAP, Line, Piece, Tone, View, line
 
 _BAR_CELLS: Final = 20
@@ -78,7 +78,7 @@ def summary_view(scene: Scene, width: int) -> View:
     """
     progress, options = scene.progress, scene.options
     done = f"{printable(progress.name)}: {_num_trials(progress)} in {duration(progress.elapsed_s)}"
-    leaders = progress.leaders[: min(_NUM_LEADERS, options.max_progress_rows)]
+    leaders = (progress.leaders or progress.front)[: min(_NUM_LEADERS, options.max_progress_rows)]
     failed = [trial for trial in scene.trials if trial.status is Status.ERROR]
     return [
         line(Piece(done, Tone.STRONG), *_state_counts(progress), is_whole=True),
@@ -92,8 +92,8 @@ def summary_view(scene: Scene, width: int) -> View:
 def headline(progress: Progress, width: int = 100) -> Line:
     """Return name, objective, bar and times in one line; the bar takes what room there is."""
     name = [Piece(shorten(printable(progress.name), max(20, width // 4)), Tone.STRONG)]
-    if progress.metric:
-        name.append(Piece(f"{progress.mode or ''} {printable(progress.metric)}".strip()))
+    if objective := _objective(progress):
+        name.append(Piece(objective))
     parts = [_num_trials(progress)]
     if progress.fraction is not None and progress.fraction < 1:
         left = "?" if progress.remaining_s is None else duration(progress.remaining_s)
@@ -109,7 +109,7 @@ def headline(progress: Progress, width: int = 100) -> Line:
 def best_line(progress: Progress) -> Line:
     """Return the best trial so far: its last value, which decides, its best one, and the parameters of that; empty before the first."""
     if progress.best is None:
-        return line()
+        return line(_front(progress))
     values = [Piece(" last "), Piece(_evaluation(progress.best_last), Tone.GOOD)]
     found = Line((Piece(f"best trial {progress.best.trial_id}"), *values))
     ever = f"best {_evaluation(progress.best_ever)}" if progress.best_ever else ""
@@ -129,7 +129,7 @@ def resources_line(progress: Progress) -> str:
 
 def status_line(progress: Progress) -> Line:
     """Return everything that counts in one line, for log files."""
-    best = f"best trial {progress.best.trial_id} last {_evaluation(progress.best_last)}" if progress.best else ""
+    best = f"best trial {progress.best.trial_id} last {_evaluation(progress.best_last)}" if progress.best else _front(progress)
     left = "" if progress.remaining_s is None else f"{duration(progress.remaining_s)} left"
     return line(
         f"[{duration(progress.elapsed_s)}]", printable(progress.name), _num_trials(progress), counts_line(progress), best, left
@@ -140,7 +140,7 @@ def ending_line(trial: Trial, metric: str | None) -> Line:
     """Return how a trial ended, in one line."""
     value = flatten(trial.last_result).get(metric) if metric else None
     shown = f"{printable(metric)} {show(value)}" if metric and value is not None else ""
-    return line(trial.trial_id, state(trial), f"iter {trial.iteration}", shown, training_time(trial))
+    return line(trial.trial_id, str(trial.ending or trial.status), f"iter {trial.iteration}", shown, training_time(trial))
 
 
 def failure_line(trial: Trial, *, will_retry: bool) -> Line:
@@ -171,7 +171,25 @@ def _path(path: Path | None) -> str:
     return printable(str(path))
 
 
+def _objective(progress: Progress) -> str:
+    """Return what is optimised, with the direction of each metric."""
+    if progress.metric:
+        return f"{progress.mode or ''} {printable(progress.metric)}".strip()
+    return ", ".join(f"{mode} {printable(metric)}" for metric, mode in progress.several_objectives)
+
+
+def _front(progress: Progress) -> str:
+    """Return how many trials are on the Pareto front of several objectives, empty where there is none."""
+    if not progress.front:
+        return ""
+    num = len(progress.front)
+    shown = ", ".join(trial.trial_id for trial in progress.front[:_NUM_LEADERS])
+    return f"{num} trial{'s' if num > 1 else ''} on the Pareto front: {shown}{', …' if num > _NUM_LEADERS else ''}"
+
+
 def _best_configuration(progress: Progress) -> Iterator[Line]:
+    if progress.best is None and progress.front:
+        yield Line((Piece(f"{_front(progress)} ({_objective(progress)})", Tone.STRONG),), is_whole=True)
     if progress.best is None:
         return
     metric = printable(progress.metric or "")
@@ -208,7 +226,7 @@ def _state_counts(progress: Progress) -> list[Piece]:
         "running": count.get(Status.RUNNING, 0),
         "paused": count.get(Status.PAUSED, 0),
         "pending": count.get(Status.PENDING, 0),
-        "done": count.get(Status.TERMINATED, 0) - progress.num_stopped_early - progress.num_interrupted,
+        "completed": count.get(Status.TERMINATED, 0) - progress.num_stopped_early - progress.num_interrupted,
         "stopped early": progress.num_stopped_early,
         "interrupted": progress.num_interrupted,
         "failed": count.get(Status.ERROR, 0),

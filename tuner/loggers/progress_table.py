@@ -64,7 +64,7 @@ def listed(progress: Progress, trials: Sequence[Trial], options: TableOptions, m
         max_rows: For how many there is room.
     """
     max_rows = min(max_rows, options.max_progress_rows)
-    leaders = list(progress.leaders[: min(_NUM_LEADERS, max_rows)])
+    leaders = list((progress.leaders or progress.front)[: min(_NUM_LEADERS, max_rows)])
     running = _in_order(progress.running, progress, options)
     # However many run, a third of the room is for the best.
     num_others = len(set(leaders).difference(running[:max_rows]))
@@ -94,7 +94,8 @@ def trial_table(
     results = [flatten(trial.last_result) for trial in trials]
     columns = [
         Column("trial", [trial.trial_id for trial in trials]),
-        Column("state", [state(trial) for trial in trials]),
+        Column("status", [str(trial.status) for trial in trials]),
+        *_endings(trials),
         *_metric_columns(trials, results, progress, options, curves, width),
         *_parameter_columns(trials, options),
     ]
@@ -142,9 +143,13 @@ def differing(trials: Sequence[Trial]) -> list[str]:
     return [name for name in names if _do_differ([config.get(name) for config in configs])]
 
 
-def state(trial: Trial) -> str:
-    """Return where a trial stands, or why it is over."""
-    return str(trial.ending) if trial.ending else trial.status.lower()
+def ending(trial: Trial) -> str:
+    """Return why a trial is over, empty while it is not."""
+    return str(trial.ending).replace(" ", "_") if trial.ending else ""
+
+
+def _endings(trials: Sequence[Trial]) -> list[Column]:
+    return [Column("ending", [ending(trial) or "-" for trial in trials])] if any(trial.ending for trial in trials) else []
 
 
 def training_time(trial: Trial) -> str:
@@ -170,6 +175,8 @@ def _metric_columns(  # noqa: PLR0917  (what a table is made of)
     columns = []
     if TRAINING_ITERATION not in titles:
         columns.append(Column("iter", [_iteration(trial, progress) for trial in trials], is_number=True))
+    for objective, _ in progress.several_objectives if metric is None else ():
+        columns.append(_column(titles.pop(objective, objective), [_last_of(trial, objective) for trial in trials], 0, limit))
     if metric:
         columns.append(_column(titles.pop(metric, metric), [_last_of(trial, metric) for trial in trials], 0, limit))
         columns.append(Column("best", [_best_of(trial, progress) for trial in trials], 2))
@@ -249,6 +256,6 @@ def _iteration(trial: Trial, progress: Progress) -> str:
 
 
 def _tone(trial: Trial, progress: Progress) -> Tone:
-    if trial is progress.best:
+    if trial is progress.best or trial in progress.front:
         return Tone.STRONG
     return Tone.BAD if trial.status is Status.ERROR else Tone.PLAIN

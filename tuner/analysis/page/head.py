@@ -12,7 +12,6 @@ from tuner.analysis.plots.headline import Headline, headline, slowest
 from tuner.analysis.plots.parameters import as_text, axes
 from tuner.analysis.plots.source import Source
 from tuner.core.pareto import best_trials, values_of
-from tuner.core.trial import Trial
 
 _MAX_TEXT: Final = 160
 _MAX_FRONT: Final = 50
