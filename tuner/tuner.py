@@ -85,7 +85,9 @@ class Tuner:
             _check_resume(resume, self._plan)
             directory = named_directory(self._plan.run)
             if is_experiment(directory):
-                self._continue(directory, read_record(directory), ResumeConfig())
+                record = read_record(directory)
+                _check_same_name(self._plan.name, record, directory)
+                self._continue(directory, record, ResumeConfig())
 
     def _continue(self, directory: Path, record: Record, resume: ResumeConfig, *, steal: bool = False, salvage: bool = False) -> None:
         self._plan = dataclasses.replace(with_seed(self._plan, record.seed, record.experiment_id), rerun=record.rerun)
@@ -121,6 +123,7 @@ class Tuner:
         verbose: int | None = None,
         steal: bool = False,
         salvage: bool = False,
+        allow_other_trainable: bool = False,
     ) -> Self:
         """Return the experiment that lies in a directory, to be continued by `fit`.
 
@@ -135,7 +138,7 @@ class Tuner:
 
         Args:
             path: The experiment's directory.
-            trainable: What its trials run. Another one than before is told, not refused.
+            trainable: What its trials run, which has the name of what they ran before. Changed code under that name is told, not refused.
             resume_unfinished: False ends the trials that were not over instead.
             resume_errored: Whether trials that failed are tried again, from their latest checkpoints.
             restart_errored: Whether they are tried again from the beginning; `resume_errored` comes first.
@@ -160,8 +163,11 @@ class Tuner:
             steal: Whether a driver of this machine that still holds the experiment, since it hangs, say, is killed.
             salvage: Whether a damaged journal is mended, or cut where that cannot be done; what is cut off is kept aside and done again.
 
+            allow_other_trainable: Whether a trainable of another name is taken; trials that have begun go on with it.
+
         Raises:
-            ValueError: If something that could only be described is not given again; names every such place.
+            ValueError: If `trainable` has another name than what was trained, or something that could only be described is not given
+                again; names every such place.
             StorageError: If there is no experiment, or it cannot be read.
 
         Departures:
@@ -195,6 +201,8 @@ class Tuner:
         directory = Path(path).expanduser().absolute()
         record = read_record(directory)
         tuner = cls(trainable, **restored_arguments(record, directory, given))
+        if not allow_other_trainable:
+            _check_same_name(tuner._plan.name, record, directory)
         tuner._continue(directory, record, _one_of(resume_config or _resume_config, switches), steal=steal, salvage=salvage)
         return tuner
 
@@ -409,6 +417,15 @@ def _check_resume(resume: Any, plan: Plan) -> None:
         raise ValueError(
             f"resume='auto' continues the experiment of that name, RunConfig(if_exists={plan.run.if_exists!r}) begins another; give one of "
             "them"
+        )
+
+
+def _check_same_name(name: str, record: Record, directory: Path) -> None:
+    trained = record.trainable.get("name")
+    if trained is not None and name != trained:
+        raise ValueError(
+            f"trainable must be {trained!r}, which the experiment in {str(directory)!r} trains, got {name!r}; pass that one, begin another "
+            "experiment under another name, or go on with this one by Tuner.restore(..., allow_other_trainable=True)"
         )
 
 

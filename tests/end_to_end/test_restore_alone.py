@@ -289,7 +289,7 @@ def test_asking_whether_it_can_be_restored_and_reading_the_results_changes_nothi
 def test_a_finished_experiment_returns_at_once_and_says_so(declare, path, capsys):
     fitted = declare(num_samples=1).fit()
     calls = []
-    grid = Tuner.restore(path, calls.append, verbose=1).fit()
+    grid = Tuner.restore(path, calls.append, verbose=1, allow_other_trainable=True).fit()
     assert losses(grid) == losses(fitted)
     assert not calls
     assert "nothing was left to run" in capsys.readouterr().out
@@ -345,11 +345,24 @@ def test_a_copy_goes_on_by_itself(declare, path, tmp_path):
 # What is declared otherwise is told, and recorded.
 
 
+def test_a_trainable_of_another_name_is_refused_unless_it_is_meant(declare, path):
+    declare(num_samples=1).fit()
+    before = contents(path)
+    with pytest.raises(ValueError, match=r"trainable must be 'train', .* got 'other'; .*allow_other_trainable=True"):
+        Tuner.restore(path, other)
+    with pytest.raises(ValueError, match="trainable must be 'train'"):
+        Tuner(other, run_config=tune.RunConfig(name=path.name, storage_path=path.parent), resume="auto")
+    assert contents(path) == before
+    assert Tuner.restore(path, other, allow_other_trainable=True, num_samples=2).fit().num_errors == 0
+    with pytest.raises(ValueError, match="trainable must be 'other'"):
+        Tuner.restore(path, train)
+
+
 def test_each_difference_is_told_and_recorded_with_the_beginning_kept(declare, path, caplog):
     declare(num_samples=1).fit()
     began = read_record(path)
     with caplog.at_level(logging.WARNING, logger="tuner"):
-        Tuner.restore(path, other, num_samples=2, failure_config=tune.FailureConfig(max_failures=2)).fit()
+        Tuner.restore(path, other, num_samples=2, failure_config=tune.FailureConfig(max_failures=2), allow_other_trainable=True).fit()
     told = [record.getMessage().split(": ", 1)[1] for record in caplog.records]
     assert "trainable: train -> other" in told
     assert any(line.startswith("trainable's source (SHA-256): ") for line in told)

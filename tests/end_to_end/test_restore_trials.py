@@ -94,6 +94,7 @@ def test_a_failed_trial_that_fails_anew_before_its_first_report_has_no_rows(fail
     def fails_at_once(config):
         raise RuntimeError("at once")
 
+    fails_at_once.__name__ = "flaky"
     for grid in (Tuner.restore(path, fails_at_once, restart_errored=True).fit(), Tuner.restore(path, flaky).get_results()):
         assert grid.num_errors == 1
         assert grid[0].metrics_dataframe is None or grid[0].metrics_dataframe.empty

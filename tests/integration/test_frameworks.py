@@ -1,10 +1,16 @@
 """Training with a framework goes on as if nothing had happened, and ends politely, whatever the scheduler decides."""
 
 import importlib.util
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tuner.integration import pytorch_lightning, reporting
+
+TRAININGS = Path(__file__).parent / "trainings"
 NEEDS = {"keras_training": "keras", "lightning_training": "lightning", "transformers_training": "transformers"}
 
 
@@ -13,6 +19,21 @@ def trained(request, fates):
     if importlib.util.find_spec(NEEDS[request.param]) is None:
         pytest.skip(f"{NEEDS[request.param]} is not installed")
     return fates(request.param, **({"namespace": "lightning"} if request.param == "lightning_training" else {}))
+
+
+LOAD = """
+import runpy, sys
+from tuner import Checkpoint
+print(runpy.run_path(sys.argv[1], run_name="trainings")["loss_of"](Checkpoint(sys.argv[2])))
+"""
+
+
+def loss_of(checkpoint, training):
+    """Return the loss of the model in a checkpoint, which a process of its own loads in the line that the guide names."""
+    arguments = [sys.executable, "-c", LOAD, str(TRAININGS / f"{training}.py"), checkpoint]
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)  # noqa: S603  (our own code)
+    assert ran.returncode == 0, ran.stderr
+    return float(ran.stdout.splitlines()[-1])
 
 
 def test_a_trial_that_was_paused_after_each_epoch_has_the_curve_of_one_that_was_not(trained, column):
@@ -35,3 +56,28 @@ def test_a_clone_goes_on_with_the_schedule_of_the_donor_and_the_rate_of_its_own(
 
 def test_each_result_has_a_checkpoint(trained):
     assert len(list(Path(trained["pause"].path).glob("checkpoint_*"))) == 4
+
+
+def test_a_saved_model_is_loaded_in_one_line(trained, request):
+    result = trained["go"]
+    loss = loss_of(result.checkpoint.path, request.node.callspec.params["trained"])
+    assert loss == pytest.approx(result.metrics["loss"], rel=1e-4)
+
+
+def test_lightnings_file_is_named_as_lightning_names_it_and_older_names_are_still_read(fates, tmp_path, monkeypatch):
+    pytest.importorskip("lightning")
+    result = fates("lightning_training", fates=("go",), namespace="lightning")["go"]
+    files = sorted(path.name for path in Path(result.checkpoint.path).iterdir() if not path.name.startswith("."))
+    assert files == ["checkpoint.ckpt"]
+    shutil.copy(Path(result.checkpoint.path, "checkpoint.ckpt"), tmp_path / "checkpoint")
+    assert loss_of(str(tmp_path), "lightning_training") == pytest.approx(result.metrics["loss"], rel=1e-4)
+    monkeypatch.setattr(reporting, "latest_directory", lambda: tmp_path)
+    assert pytorch_lightning.resume() == str(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "sklearn", "xgboost"])
+def test_a_trial_without_a_checkpoint_has_no_model(library):
+    module = pytest.importorskip(f"tuner.integration.{library}")
+    get_model = module.get_model if library == "sklearn" else module.TuneReportCheckpointCallback.get_model
+    with pytest.raises(TypeError, match="checkpoint must be a Checkpoint, got None"):
+        get_model(None)

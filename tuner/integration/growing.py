@@ -33,6 +33,12 @@ class State:
         path.write_bytes(pickle.dumps(self))
 
     @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the state that a file holds."""
+        state: Self = pickle.loads(path.read_bytes())  # noqa: S301  (a checkpoint of the user's own)
+        return state
+
+    @classmethod
     def load(cls, path: Path | None, estimator: Any) -> int:
         """Let an estimator take over what another one has learned, but not its parameters.
 
@@ -41,7 +47,7 @@ class State:
         """
         if path is None:
             return 0
-        saved: Self = pickle.loads(path.read_bytes())  # noqa: S301  (the trial's own checkpoint, read by its own code)
+        saved = cls.read(path)
         parameters = estimator.get_params(deep=False)
         vars(estimator).update({name: value for name, value in vars(saved.estimator).items() if name not in parameters})
         return saved.num_done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import weakref
 from collections.abc import Iterable, Mapping
@@ -13,12 +14,20 @@ from tuner.execution.session import StopTraining, report
 from tuner.storage.checkpoints import Checkpoint
 
 from .learning_rates import ratio
-from .reporting import Metrics, Selection, check_filename, file_in, latest_directory, report_saved
+from .reporting import Metrics, Selection, check_filename, file_in, latest_directory, report_saved, saved_file
 
 try:
     import keras
 except ImportError as error:
-    raise ImportError('tuner.integration.keras needs Keras 3, which is not installed; pip install "tuner-hpo[keras]"') from error
+    if error.name == "keras":
+        raise ImportError('tuner.integration.keras needs Keras 3, which is not installed; pip install "tuner-hpo[keras]"') from error
+    installed = [name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name)]
+    remedy = (
+        f"set the environment variable KERAS_BACKEND={installed[0]} before Keras is imported, by the shell or at the top of the script"
+        if installed
+        else 'install one, e.g. by pip install "tuner-hpo[torch]", and set the environment variable KERAS_BACKEND=torch'
+    )
+    raise ImportError(f"Keras is installed, but cannot be imported with its backend ({error}); {remedy}", name=error.name) from error
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
@@ -88,9 +97,13 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
             checkpoint: The checkpoint.
             filename: As it was given to the callback.
             **options: As ``keras.models.load_model`` takes them, e.g. ``custom_objects``.
+
+        Raises:
+            TypeError: If there is no checkpoint.
+            FileNotFoundError: If it holds no such file.
         """
-        with checkpoint.as_directory() as directory:
-            return keras.models.load_model(Path(directory, filename), **options)
+        with saved_file(checkpoint, filename) as path:
+            return keras.models.load_model(path, **options)
 
     def _hear(self, when: str, *arguments: Any, logs: Mapping[str, Any] | None = None) -> None:
         """Do what is due at a hook, whose arguments are the number of epoch or batch, if it is one, and the metrics."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any, ClassVar
 
 from tuner.storage.checkpoints import Checkpoint
 
 from .boosting import Postprocessing, Rounds, num_rounds_left
-from .reporting import Metrics, latest_file
+from .reporting import Metrics, latest_file, saved_file
 
 try:
     from lightgbm import Booster, CVBooster
-except ImportError as error:
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "lightgbm":
+        raise
     raise ImportError('tuner.integration.lightgbm needs LightGBM, which is not installed; pip install "tuner-hpo[lightgbm]"') from error
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
@@ -86,9 +87,13 @@ class TuneReportCheckpointCallback:
         Args:
             checkpoint: The checkpoint.
             filename: As it was given to the callback.
+
+        Raises:
+            TypeError: If there is no checkpoint.
+            FileNotFoundError: If it holds no such file.
         """
-        with checkpoint.as_directory() as directory:
-            text = Path(directory, filename).read_text(encoding="utf-8")
+        with saved_file(checkpoint, filename) as path:
+            text = path.read_text(encoding="utf-8")
         # One model is written as lines, those of a cross-validation as JSON.
         return CVBooster().model_from_string(text) if text.startswith("{") else Booster(model_str=text)
 

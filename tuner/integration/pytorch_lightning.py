@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Self
 
 from tuner.execution.session import StopTraining, report
+from tuner.storage.checkpoints import Checkpoint
 
 from . import learning_rates
-from .reporting import Metrics, Selection, check_filename, latest_file, report_saved
+from .reporting import Metrics, Selection, check_filename, latest_file, report_saved, saved_file
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
-CHECKPOINT: Final = "checkpoint"
+CHECKPOINT: Final = "checkpoint.ckpt"
+OLDER_CHECKPOINT: Final = "checkpoint"
+"""What `CHECKPOINT` was called in releases up to 0.1, whose checkpoints are still read."""
 _NAMESPACES: Final = ("lightning.pytorch", "pytorch_lightning")
 
 
@@ -37,7 +40,7 @@ class TuneReportCheckpointCallback:
     Args:
         metrics: Which metrics to report: names, or Lightning's names by those to report; None, the default, for all. Which direction is
             better is the metric's own.
-        filename: File in the checkpoint that holds the training.
+        filename: File in the checkpoint that holds the training; Lightning expects it to end in ``.ckpt``.
         save_checkpoints: Whether to save, or only to report.
         on: When: a hook of Lightning's callbacks without ``on_``, or several. With none of the metrics there yet, nothing happens.
 
@@ -69,6 +72,24 @@ class TuneReportCheckpointCallback:
         self._on = _hooks(on)
         self._rates: list[list[float]] = []
         self._rates_then: list[list[float]] = []
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint, module_class: Any, filename: str = CHECKPOINT, **options: Any) -> Any:
+        """Return the module that the callback has saved in a checkpoint, with its weights.
+
+        Args:
+            checkpoint: The checkpoint.
+            module_class: The class of the ``LightningModule``.
+            filename: As it was given to the callback.
+            **options: As its ``load_from_checkpoint`` takes them: arguments of its constructor, unless it called
+                ``save_hyperparameters``, and ``map_location``.
+
+        Raises:
+            TypeError: If there is no checkpoint.
+            FileNotFoundError: If it holds no such file.
+        """
+        with saved_file(checkpoint, filename, OLDER_CHECKPOINT if filename == CHECKPOINT else None) as path:
+            return module_class.load_from_checkpoint(path, **options)
 
     @property
     def state_key(self) -> str:
@@ -142,7 +163,7 @@ def resume(filename: str = CHECKPOINT) -> str | None:
         >>> resume() is None
         True
     """
-    saved = latest_file(filename)
+    saved = latest_file(filename, OLDER_CHECKPOINT if filename == CHECKPOINT else None)
     return None if saved is None else str(saved)
 
 

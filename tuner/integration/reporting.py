@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, final
 
@@ -123,23 +123,48 @@ def latest_directory() -> Path | None:
     return None if checkpoint is None else Path(_opened.enter_context(checkpoint.as_directory()))
 
 
-def latest_file(filename: str) -> Path | None:
+def latest_file(filename: str, older: str | None = None) -> Path | None:
     """Return a file in the checkpoint to go on from; None where training begins.
+
+    Args:
+        filename: Its name.
+        older: The name that an earlier release gave it.
 
     Raises:
         FileNotFoundError: If the checkpoint holds no such file.
     """
     directory = latest_directory()
-    return None if directory is None else file_in(directory, filename)
+    return None if directory is None else file_in(directory, filename, older)
 
 
-def file_in(directory: Path, filename: str) -> Path:
-    """Return a file of a checkpoint's.
+def file_in(directory: Path, filename: str, older: str | None = None) -> Path:
+    """Return a file, or folder, of a checkpoint's.
+
+    Args:
+        directory: The checkpoint's.
+        filename: Its name.
+        older: The name that an earlier release gave it.
 
     Raises:
         FileNotFoundError: If there is none of that name.
     """
     path = directory / filename
+    if older is not None and not path.exists() and (directory / older).exists():
+        return directory / older
     if not path.exists():
         raise FileNotFoundError(f"checkpoint {directory} holds no {filename!r}; name the filename that the callback was given")
     return path
+
+
+@contextlib.contextmanager
+def saved_file(checkpoint: Checkpoint, filename: str, older: str | None = None) -> Iterator[Path]:
+    """Lend a file, or folder, of a checkpoint, to load a model from; see `file_in`.
+
+    Raises:
+        TypeError: If there is no checkpoint, as of a trial that has saved none.
+        FileNotFoundError: If the checkpoint holds no such file.
+    """
+    if not isinstance(checkpoint, Checkpoint):
+        raise TypeError(f"checkpoint must be a Checkpoint, got {checkpoint!r}; best_checkpoint is None where a trial has saved nothing")
+    with checkpoint.as_directory() as directory:
+        yield file_in(Path(directory), filename, older)

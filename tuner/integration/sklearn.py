@@ -8,19 +8,22 @@ from typing import Any
 import numpy as np
 
 from tuner.execution.session import report
+from tuner.storage.checkpoints import Checkpoint
 
-from .reporting import latest_file, report_saved
+from .reporting import latest_file, report_saved, saved_file
 
 try:
     from sklearn.exceptions import ConvergenceWarning
-except ImportError as error:
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "sklearn":
+        raise
     raise ImportError('tuner.integration.sklearn needs scikit-learn, which is not installed; pip install "tuner-hpo[sklearn]"') from error
 
 from .folds import FOLDS, Folds, check_splitter, scorer_of, scores_of, splits_of
 from .growing import State, grower
 from .sklearn_search import TunerSearchCV
 
-__all__ = ["TunerSearchCV", "cross_validate_and_report", "fit_and_report"]
+__all__ = ["TunerSearchCV", "cross_validate_and_report", "fit_and_report", "get_model"]
 
 ESTIMATOR = "estimator.pkl"
 
@@ -85,6 +88,34 @@ def fit_and_report(
         scores = scores_of(scorer_of(estimator, scoring)(estimator, *validation))
         _report(scores, State(estimator, done) if checkpoint_frequency and done % checkpoint_frequency == 0 else None)
     return estimator
+
+
+def get_model(checkpoint: Checkpoint) -> Any:
+    """Return the estimator that `fit_and_report` has saved in a checkpoint, as it was trained by then.
+
+    It is unpickled, which runs code: open only checkpoints whose origin you trust.
+
+    Args:
+        checkpoint: The checkpoint.
+
+    Raises:
+        TypeError: If there is no checkpoint.
+        FileNotFoundError: If it is none of `fit_and_report`'s; `cross_validate_and_report` saves scores, and no estimator.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.linear_model import SGDClassifier
+        >>> import tuner as tune
+        >>> X, y = load_iris(return_X_y=True)
+        >>> def train(config):
+        ...     fit_and_report(SGDClassifier(random_state=0), X, y, validation=(X, y), num_steps=3)
+        >>> tune_config = tune.TuneConfig(metric="score", mode="max")
+        >>> best = tune.Tuner(train, tune_config=tune_config, run_config=tune.RunConfig(executor="inline", verbose=0)).fit()[0]
+        >>> get_model(best.best_checkpoint).predict(X).shape
+        (150,)
+    """
+    with saved_file(checkpoint, ESTIMATOR) as path:
+        return State.read(path).estimator
 
 
 def _check_counts(**counts: tuple[int, int]) -> None:

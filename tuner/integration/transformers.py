@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from tuner.execution.session import StopTraining, get_context, report
+from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.trees import copy_tree
 
 from . import learning_rates
-from .reporting import Metrics, Selection, file_in, latest_directory, report_saved
+from .reporting import Metrics, Selection, file_in, latest_directory, report_saved, saved_file
 
 try:
     from transformers import TrainerCallback
-except ImportError as error:
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "transformers":
+        raise
     raise ImportError(
         'tuner.integration.transformers needs Transformers, which is not installed; pip install "tuner-hpo[transformers]"'
     ) from error
@@ -64,6 +67,23 @@ class TuneReportCheckpointCallback(TrainerCallback):
         self._is_unreported = False
         self._is_fitting = False
         self._stop: StopTraining | None = None
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint, model_class: Any, **options: Any) -> Any:
+        """Return the model that the callback has saved in a checkpoint.
+
+        Args:
+            checkpoint: The checkpoint.
+            model_class: The model's class, e.g. ``AutoModelForSequenceClassification``; also that of a tokenizer or processor that the
+                trainer was given, which is saved beside it.
+            **options: As its ``from_pretrained`` takes them.
+
+        Raises:
+            TypeError: If there is no checkpoint.
+            FileNotFoundError: If it is none of the callback's.
+        """
+        with saved_file(checkpoint, CHECKPOINT) as path:
+            return model_class.from_pretrained(path, **options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Prepare the output directory, or warn where trials share it, and let the configuration's learning rate win."""

@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 from tuner.storage.checkpoints import Checkpoint
 
 from .boosting import Postprocessing, Rounds, num_rounds_left
-from .reporting import Metrics, latest_file
+from .reporting import Metrics, latest_file, saved_file
 
 try:
     from xgboost import Booster
     from xgboost.callback import TrainingCallback
-except ImportError as error:
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "xgboost":
+        raise
     raise ImportError('tuner.integration.xgboost needs XGBoost, which is not installed; pip install "tuner-hpo[xgboost]"') from error
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
@@ -87,9 +89,13 @@ class TuneReportCheckpointCallback(TrainingCallback):
         Args:
             checkpoint: The checkpoint.
             filename: As it was given to the callback.
+
+        Raises:
+            TypeError: If there is no checkpoint.
+            FileNotFoundError: If it holds no such file.
         """
-        with checkpoint.as_directory() as directory:
-            return Booster(model_file=f"{directory}/{filename}")
+        with saved_file(checkpoint, filename) as path:
+            return Booster(model_file=str(path))
 
     def before_training(self, model: Any) -> Any:
         """Begin anew: nothing has been trained that would have to be saved."""

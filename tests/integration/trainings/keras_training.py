@@ -18,12 +18,22 @@ class Witness(keras.callbacks.Callback):
         Path(tune.get_context().get_trial_dir(), "closed.json").write_text(json.dumps("success"))
 
 
+def data():
+    x = np.random.default_rng(0).random((32, 4), dtype="float32")
+    return x, x.sum(1)
+
+
+def loss_of(checkpoint):
+    """Return the loss of the model in a checkpoint."""
+    return TuneReportCheckpointCallback.get_model(checkpoint).evaluate(*data(), verbose=0)
+
+
 def train(config):
     keras.utils.set_random_seed(0)
-    x = np.random.default_rng(0).random((32, 4), dtype="float32")
+    x, y = data()
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), keras.layers.Dense(1)])
     model.compile(optimizer=keras.optimizers.Adam(config["lr"]), loss="mse")
     halving = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
     report = TuneReportCheckpointCallback(metrics={"loss": "val_loss", "rate": "learning_rate"})
-    options = {"validation_data": (x, x.sum(1)), "shuffle": False, "verbose": 0, "callbacks": [halving, Witness(), report]}
-    model.fit(x, x.sum(1), epochs=4, initial_epoch=resume(model), **options)
+    options = {"validation_data": (x, y), "shuffle": False, "verbose": 0, "callbacks": [halving, Witness(), report]}
+    model.fit(x, y, epochs=4, initial_epoch=resume(model), **options)

@@ -46,13 +46,25 @@ def logger(namespace):
     return Log(tune.get_context().get_trial_dir(), name="", version="")
 
 
+def data():
+    x = torch.rand(32, 4, generator=torch.Generator().manual_seed(0))
+    return x, x.sum(1, keepdim=True)
+
+
+def loss_of(checkpoint):
+    """Return the loss of the module in a checkpoint."""
+    kind = type(network(lightning.pytorch, {}))
+    model = TuneReportCheckpointCallback.get_model(checkpoint, kind).eval()
+    x, y = data()
+    return nn.functional.mse_loss(model.net(x), y).item()
+
+
 def train(config):
     namespace = NAMESPACES[config["namespace"]]
     namespace.seed_everything(0, verbose=False)
-    x = torch.rand(32, 4)
-    data = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), 16)
+    loader = DataLoader(TensorDataset(*data()), 16)
     report = TuneReportCheckpointCallback({"loss": "val_loss", "rate": "rate"})
     assert isinstance(report, namespace.Callback)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "log_every_n_steps": 1}
     trainer = namespace.Trainer(max_epochs=4, accelerator="cpu", logger=logger(namespace), callbacks=[report], **quiet)
-    trainer.fit(network(namespace, config), data, data, ckpt_path=resume())
+    trainer.fit(network(namespace, config), loader, loader, ckpt_path=resume())
