@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__ as __version__
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from . import logger as logger
     from . import result as result
     from . import stopper as stopper
+    from . import utils as utils
     from .analysis import ExperimentAnalysis, Result, ResultGrid, points_from
     from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
     from .core.secret import Secret
@@ -114,7 +116,7 @@ _NAMES = {
 }  # fmt: skip
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = {
-    **{name: f"tuner.{name}" for name in ("callback", "error", "experiment", "logger", "result", "stopper")},
+    **{name: f"tuner.{name}" for name in ("callback", "error", "experiment", "logger", "result", "stopper", "utils")},
     "schedulers": "schedulers",
     "search": "searchers",
 }
@@ -197,6 +199,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used: a worker process needs but a few of them, and every one it loads costs each trial."""
+    if name == "tune":  # ``from tuner import tune``, as Ray Tune is imported
+        return sys.modules[__name__]
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name not in _HOMES:

@@ -168,6 +168,11 @@ class Trainable(ABC):
         return self._autofill.iteration
 
     @property
+    def _iteration(self) -> int:
+        """The same as `iteration`: older code of Ray Tune's reads it."""
+        return self.iteration
+
+    @property
     def training_iteration(self) -> int:
         """The same as `iteration`."""
         return self.iteration

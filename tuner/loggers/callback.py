@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +87,8 @@ class Callback:
         """Take back what `get_state` returned."""
 
 
-class LoggerCallback(Callback, ABC):
-    """A callback that writes down what trials do: five methods instead of a dozen hooks."""
+class LoggerCallback(Callback):
+    """A callback that writes down what trials do: five methods instead of a dozen hooks, which may be overridden as well."""
 
     def log_trial_start(self, trial: Trial) -> None:
         """A trial starts, also after a pause or a failed attempt; ``trial.attempt`` tells which.
@@ -103,7 +102,6 @@ class LoggerCallback(Callback, ABC):
     def log_trial_save(self, trial: Trial) -> None:
         """A trial has committed a checkpoint."""
 
-    @abstractmethod
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """A trial has reported."""
 

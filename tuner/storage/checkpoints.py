@@ -174,7 +174,7 @@ class Checkpoint:
 
     def _check_exists(self) -> None:
         if self.is_local and not Path(self._path).is_dir():
-            raise FileNotFoundError(f"checkpoint directory {self._path!r} does not exist")
+            raise FileNotFoundError(f"checkpoint directory {self._path!r} does not exist; write the files before reporting them")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Checkpoint) and (self._path, self._filesystem) == (other._path, other._filesystem)
