@@ -20,6 +20,7 @@ from schedulers import ASHAScheduler
 from tuner import Checkpoint, ResultGrid
 
 GOLDEN = """\
+environment.json
 experiment.json
 journal/00000000000000000001.log
 lock
