@@ -83,7 +83,13 @@ def test_no_value_of_a_configuration_enters_a_path(tmp_path, executor):
     assert [result.config["x"] for result in grid] == values
     assert [path.name for path in tmp_path.iterdir()] == ["storage"]
     trials = {f"t{number:05d}" for number in range(24)}
-    assert {path.name for path in (tmp_path / "storage" / "exp").iterdir()} == trials | {"experiment.json", "journal", "lock", "snapshot"}
+    assert {path.name for path in (tmp_path / "storage" / "exp").iterdir()} == trials | {
+        "environment.json",
+        "experiment.json",
+        "journal",
+        "lock",
+        "snapshot",
+    }
     files = {path.name.partition(".tfevents")[0] for trial in trials for path in (tmp_path / "storage" / "exp" / trial).iterdir()}
     assert files <= {"params.json", "result.json", "progress.csv", "events.out", "stdout", "stderr"}
 

@@ -1,6 +1,7 @@
 """Notes between processes: each is obeyed once, by the driver that it was meant for, and answered."""
 
 import json
+import os
 import threading
 from dataclasses import asdict
 
@@ -143,3 +144,43 @@ def test_a_link_in_the_place_of_the_folder_is_refused(experiment, tmp_path_facto
     (experiment / "requests").symlink_to(tmp_path_factory.mktemp("elsewhere"))
     with pytest.raises(StorageError, match="is a link"):
         post(experiment, PAUSE)
+
+
+def test_a_note_that_is_nested_too_deeply_is_answered_and_harms_nothing(experiment):
+    mailbox = Mailbox(experiment)
+    write(experiment, "[" * 100_000)
+    assert mailbox.take() == []
+    answer = json.loads((experiment / "requests" / "1-1-1.answer").read_text())
+    assert not answer["is_granted"]
+    assert "cannot be understood" in answer["text"]
+
+
+@pytest.mark.parametrize(
+    "note", ["[]", "3", "null", '{"to": "x"}', '{"to": 3, "verb": "stop", "trial_id": []}', '{"to": "x", "verb": ["stop"]}']
+)
+def test_a_note_that_says_something_else_is_answered_and_harms_nothing(note, experiment):
+    mailbox = Mailbox(experiment)
+    write(experiment, note)
+    assert mailbox.take() == []
+    assert "cannot be understood" in (experiment / "requests" / "1-1-1.answer").read_text()
+
+
+@pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()])
+def test_what_is_no_file_is_set_aside_and_told_once(place, experiment, caplog):
+    clock = Clock()
+    mailbox = Mailbox(experiment, clock)
+    (experiment / "requests").mkdir()
+    place(experiment / "requests" / "1-x.json")
+    assert mailbox.take() == []
+    assert [path.name for path in (experiment / "requests").iterdir()] == ["1-x.json.refused"]
+    assert "is no request and was set aside" in caplog.text
+    clock.now_s = 10.0
+    write(experiment, addressed(experiment, PAUSE), "2-2-2.json")
+    assert [wish for wish, _ in mailbox.take()] == [PAUSE]
+    assert caplog.text.count("is no request") == 1
+
+
+def test_a_note_that_is_too_large_is_set_aside(experiment, caplog):
+    write(experiment, " " * (2 << 20))
+    assert Mailbox(experiment).take() == []
+    assert "at most" in caplog.text

@@ -17,6 +17,7 @@ from searchers.repeater import TRIAL_INDEX
 from searchers.space import Categorical, SearchSpace, flat_name
 from tuner.storage import strict_json
 from tuner.storage.layout import DECLARATION
+from tuner.storage.reading import SMALL_BYTES, read_file
 
 from .frames import flat_metrics, value_at
 from .ranking import Mode, check_mode, is_number, rank, unknown_metric
@@ -143,7 +144,7 @@ def _last(rows: Iterable[Mapping[str, Any]], metric: str) -> float | None:
 def _declared(directory: Path) -> Mapping[str, Any]:
     """Return what the directory says about its experiment, nothing where it is not one of this engine's."""
     try:
-        declared = strict_json.loads((directory / DECLARATION).read_bytes())
+        declared = strict_json.loads(read_file(directory / DECLARATION, SMALL_BYTES))
     except (OSError, ValueError):
         return {}
     return declared if isinstance(declared, dict) else {}

@@ -18,7 +18,7 @@ from tuner.core.memory import trial_from
 from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
-from tuner.errors import StorageError
+from tuner.errors import StorageError, TunerError
 from tuner.storage import records
 from tuner.storage.declaration import is_experiment, read_declaration
 from tuner.storage.driving import driver_of
@@ -92,7 +92,7 @@ def _taken_up(path: Path, declaration: Mapping[str, Any], decode: Decode) -> tup
         try:
             experiment, elapsed_s = _remembered(snapshot, declaration, decode)
             return experiment, _folded(experiment, path, decode, snapshot.last_sequence, elapsed_s)
-        except (KeyError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
             pass  # another release has put it down; the journal still tells everything
     experiment = _new(declaration)
     return experiment, _folded(experiment, path, decode)
@@ -101,7 +101,7 @@ def _taken_up(path: Path, declaration: Mapping[str, Any], decode: Decode) -> tup
 def _new(declaration: Mapping[str, Any]) -> Experiment:
     try:
         settings = ExperimentSettings.from_fields(declaration["settings"])
-    except (KeyError, TypeError, ValueError) as cause:
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise StorageError(
             f"the declaration is not as this release writes it ({cause!r}); it has to be whole to read the experiment"
         ) from cause
@@ -120,9 +120,13 @@ def _folded(experiment: Experiment, path: Path, decode: Decode, after: int = 0, 
     """Fold what has happened after a record into the experiment, and return its running time then."""
     for past in happened(path, after, elapsed_s):
         elapsed_s = past.at_s
-        if past.event is not None:
-            event, advice = records.with_configs(past.event, past.advice, decode)
+        if past.event is None:
+            continue
+        event, advice = records.with_configs(past.event, past.advice, decode)
+        try:
             experiment.handle(event, elapsed_s, advice)
+        except (TunerError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as cause:
+            raise StorageError(f"the journal of {str(path)!r} tells what cannot have happened: {event!r:.200} ({cause!r:.200})") from cause
     return elapsed_s
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from tuner.core.result import CHECKPOINT_DIR_NAME, CONFIG, DELIMITER, TRIAL_ID
 from tuner.errors import StorageError, TrialFailed
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, MANIFEST, PARAMS, PROGRESS, RAY_PARAMS, RESULTS, STARTED_AGAIN
+from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
 
 from .rows import Row, current
 
@@ -101,15 +103,22 @@ def trial_failed(trial_id: str, what: str, traceback: str) -> TrialFailed:
     return error
 
 
+def _content(path: Path) -> bytes:
+    try:
+        return read_file(path, LARGE_BYTES)
+    except OSError as cause:
+        raise StorageError(f"{path} cannot be read: {cause}") from cause
+
+
 def _json_rows(path: Path) -> list[Row]:
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = _content(path).splitlines(keepends=True)
     return [row for number, line in enumerate(lines, start=1) if (row := _json_row(path, number, line)) is not None]
 
 
 def _json_row(path: Path, number: int, line: bytes) -> Row | None:
     try:
         row = _with_floats(json.loads(line))
-    except ValueError:
+    except (ValueError, RecursionError):
         row = None
     if isinstance(row, dict):
         return row
@@ -136,8 +145,7 @@ def _csv_rows(path: Path) -> list[Row]:
     if not path.is_file():
         return []
     try:
-        with path.open(newline="", errors="replace") as file:
-            table = list(csv.reader(file))
+        table = list(csv.reader(io.StringIO(_content(path).decode(errors="replace"), newline="")))
     except csv.Error as cause:
         raise StorageError(f"{path} cannot be read as a table: {cause}") from cause
     header, lines = (table[0], table[1:]) if table else ([], [])
@@ -171,10 +179,12 @@ def _parsed(cell: str) -> Any:
 
 def _config(path: Path, otherwise: Any) -> dict[str, Any]:
     try:
-        config = _with_floats(json.loads(path.read_bytes()))
+        config = _with_floats(json.loads(read_file(path, SMALL_BYTES)))
     except FileNotFoundError:
         config = otherwise
-    except ValueError as cause:
+    except OSError as cause:
+        raise StorageError(f"{path} cannot be read: {cause}") from cause
+    except (ValueError, RecursionError) as cause:
         raise StorageError(f"{path} is not JSON: {cause}") from cause
     if not isinstance(config, dict):
         raise StorageError(f"{path} must hold an object with the hyperparameters, got {config!r}")
@@ -197,7 +207,7 @@ def _error(path: Path, trial_id: str) -> TrialFailed | None:
     """Return the last failure that the file tells of, unless it says that the trial was started again after it."""
     if not path.is_file():
         return None
-    text = path.read_text(errors="replace")
+    text = _content(path).decode(errors="replace")
     failures = list(_FAILURE.finditer(text))
     if not failures:
         return trial_failed(trial_id, text.strip() or "for an unknown reason", "")

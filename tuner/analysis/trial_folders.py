@@ -17,6 +17,7 @@ from tuner.core.result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TIME_TOTAL_S, T
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
 from tuner.errors import StorageError
 from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, PARAMS, PROGRESS, RAY_STATES, RESULTS
+from tuner.storage.reading import LARGE_BYTES, read_file
 
 from .rows import MemoryRows, Row
 from .trial_files import TrialFiles, read_trial_files
@@ -133,8 +134,8 @@ def _newest_state(path: Path) -> _State:
     """Return what the newest readable of Ray Tune's experiment states tells; nothing where there is none."""
     for state in sorted(path.glob(RAY_STATES), reverse=True):
         try:
-            return _told(json.loads(state.read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return _told(json.loads(read_file(state, LARGE_BYTES)))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             warnings.warn(f"{state} cannot be read and is left out: {error!r}", RuntimeWarning, stacklevel=3)
     return _State()
 

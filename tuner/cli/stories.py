@@ -17,6 +17,7 @@ from tuner.analysis.undecided import why_not_decided_about
 from tuner.loggers.formatting import printable
 from tuner.storage import layout
 from tuner.storage.driving import driver_of
+from tuner.storage.reading import open_file
 from tuner.storage.recovery import read
 
 from .app import FOUND, OK
@@ -102,7 +103,7 @@ class _Tail:
     def last_lines(self, num_lines: int) -> bytes:
         """Return the last lines; later calls of `news` go on behind them."""
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 self._offset = end = file.seek(0, os.SEEK_END)
                 return b"".join(_backwards(file.fileno(), end, num_lines))
         except FileNotFoundError:
@@ -111,7 +112,7 @@ class _Tail:
     def news(self) -> bytes:
         """Return what has been added; all of it where the file has been begun anew."""
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 if file.seek(0, os.SEEK_END) < self._offset:
                     self._offset = 0
                 file.seek(self._offset)

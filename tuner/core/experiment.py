@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from schedulers.decisions import Reason
+from tuner.errors import InvalidTransition
 
 from . import commands as cmd
 from . import events as ev
@@ -157,6 +158,8 @@ class Experiment(SteeredLives):
     def _on_worker_exited(self, event: ev.WorkerExited) -> None:
         if (trial := self._current(event.trial_id, event.attempt, WorkerMove.EXIT)) is None:
             return
+        if event.outcome is ev.Outcome.FAILED and not event.failure:
+            raise InvalidTransition(f"the worker of trial {event.trial_id} has failed, and its executor does not say why")
         if event.failure and event.outcome is not ev.Outcome.LOST:
             trial.failures.append(event.failure)
         self._leave(trial, event.outcome)

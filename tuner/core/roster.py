@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from schedulers.decisions import Reason
+from tuner.errors import InvalidTransition
 
 from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
@@ -80,7 +81,13 @@ class Roster:
         return [trial for trial_id, trial in self.paused.items() if trial_id not in self.held]
 
     def add(self, trial: Trial) -> None:
-        """Take in a new trial; it is PENDING and not yet ready."""
+        """Take in a new trial; it is PENDING and not yet ready.
+
+        Raises:
+            InvalidTransition: If there is a trial of its name.
+        """
+        if trial.trial_id in self.by_id:
+            raise InvalidTransition(f"trial {trial.trial_id} is suggested a second time")
         trial.number = len(self.trials)
         self.trials.append(trial)
         self.by_id[trial.trial_id] = trial

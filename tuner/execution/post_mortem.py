@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.trial import Failure
+from tuner.storage.reading import open_file
 
 _TAIL_BYTES: Final = 1 << 13
 _ANONYMOUS: Final = "a signal ended the process that nobody here had sent"
@@ -58,7 +59,7 @@ def _killing(is_oom: bool | None) -> str:
 def last_lines(path: Path, start: int, num_lines: int = 20) -> str:
     """Return the end of a text file from `start` on, at most so many lines and 8 KiB; empty if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:

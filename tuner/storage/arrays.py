@@ -13,6 +13,8 @@ from typing import Any, final
 
 from tuner.errors import StorageError
 
+from .reading import LARGE_BYTES, read_file
+
 
 @final
 class ArrayFile:
@@ -51,7 +53,7 @@ def decoded(path: str) -> Any:
     import numpy  # noqa: PLC0415, ICN001  (only where there is an array)
 
     try:
-        data = Path(path).read_bytes()
+        data = read_file(path, LARGE_BYTES)
     except OSError as cause:
         raise StorageError(f"an array of a configuration cannot be read: {cause}; put the file back") from cause
     if hashlib.sha256(data).hexdigest() != Path(path).stem:

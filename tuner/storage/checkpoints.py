@@ -27,6 +27,7 @@ from . import atomic, remote, strict_json
 from .disk import DIRECTORY_MODE
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX
 from .manifest import Manifest, Provenance, read_manifest, verify, write_manifest
+from .reading import SMALL_BYTES, read_file
 from .trees import Contents, contents_of, copy_tree, replace_link, sync_file
 
 __all__ = [
@@ -144,7 +145,10 @@ class Checkpoint:
     def get_metadata(self) -> dict[str, Any]:
         """Return the metadata stored with the checkpoint, empty without any."""
         try:
-            content = self._metadata_file().read_bytes() if self.is_local else remote.read(self._path, self._filesystem, METADATA)
+            if self.is_local:
+                content = read_file(self._metadata_file(), SMALL_BYTES)
+            else:
+                content = remote.read(self._path, self._filesystem, METADATA)
         except FileNotFoundError:
             return {}
         try:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from tuner.errors import StorageError
 
 from . import layout, strict_json
+from .reading import SMALL_BYTES, read_file
 from .release import THIS_RELEASE, writer_of
 
 FORMAT_VERSION: Final = 1
@@ -28,10 +29,10 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
     """
     path = directory / layout.DECLARATION
     try:
-        text = strict_json.loads(path.read_bytes())
+        text = strict_json.loads(read_file(path, SMALL_BYTES))
         version = int(text["format_version"])
         declaration = strict_json.checked(text) if version <= FORMAT_VERSION else {}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as cause:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as cause:
         raise StorageError(f"{path} cannot be read: {cause}; it has to be there to continue the experiment") from cause
     if version > FORMAT_VERSION:
         raise StorageError(

@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import Final, Protocol, final
 
+from .reading import LARGE_BYTES, read_file
+
 FILE_MODE: Final = 0o644
 DIRECTORY_MODE: Final = 0o755
 """Nothing of ours is writable for others, not even under an empty umask."""
@@ -68,7 +70,7 @@ class LocalDisk:
 
     def read(self, path: Path) -> bytes:
         """See `Disk.read`."""
-        return path.read_bytes()
+        return read_file(path, LARGE_BYTES)
 
     def create(self, path: Path) -> int:
         """See `Disk.create`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from . import layout
 from .lock import Owner, read_owner
+from .reading import open_regular
 
 
 def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
@@ -33,7 +34,7 @@ def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
 
 def _is_locked(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_regular(path)
     except OSError:
         return True  # who cannot tell had better believe what is written there
     try:

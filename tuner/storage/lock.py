@@ -28,6 +28,7 @@ from tuner.errors import ExperimentLocked, StorageError
 from . import layout, stealing, strict_json
 from .boot import boot_id
 from .disk import FILE_MODE
+from .reading import read_file
 
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -259,8 +260,7 @@ class ExperimentLock:
 def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
     """Return who holds the experiment, or held it when its machine or process died; None where that cannot be read."""
     try:
-        with (Path(experiment) / layout.LOCK).open("rb") as file:
-            return Owner(**strict_json.loads(file.read(_CONTENT_LIMIT_BYTES)))
+        return Owner(**strict_json.loads(read_file(Path(experiment) / layout.LOCK, _CONTENT_LIMIT_BYTES)))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -14,6 +14,7 @@ from tuner.errors import CheckpointError
 
 from . import atomic, strict_json
 from .layout import MANIFEST, METADATA
+from .reading import SMALL_BYTES, open_file, read_file
 from .trees import Contents
 
 FORMAT: Final = 1
@@ -96,7 +97,7 @@ def _measure(path: Path) -> FileEntry:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -108,15 +109,18 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     """
     directory = Path(path)
     try:
-        body = strict_json.unseal((directory / MANIFEST).read_bytes())
+        body = strict_json.unseal(read_file(directory / MANIFEST, SMALL_BYTES))
     except FileNotFoundError as cause:
         raise CheckpointError(f"{directory} is no complete checkpoint: it has no {MANIFEST}") from cause
     except (OSError, ValueError) as cause:
         raise CheckpointError(f"the manifest {directory / MANIFEST} cannot be read: {cause}") from cause
-    if body.pop("format") != FORMAT:
-        raise CheckpointError(f"the checkpoint {directory} was written by a newer version; read it with that one")
-    files = {name: FileEntry(**entry) for name, entry in body.pop("files").items()}
-    return Manifest(**body, files=files)
+    try:
+        if body.pop("format") != FORMAT:
+            raise CheckpointError(f"the checkpoint {directory} was written by a newer version; read it with that one")
+        files = {name: FileEntry(**entry) for name, entry in body.pop("files").items()}
+        return Manifest(**body, files=files)
+    except (KeyError, TypeError, AttributeError) as cause:
+        raise CheckpointError(f"the manifest {directory / MANIFEST} is not as this version writes it: {cause!r}") from cause
 
 
 def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> None:

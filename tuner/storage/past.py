@@ -45,13 +45,13 @@ def happened(directory: Path, after: int = 0, elapsed_s: float = 0.0, disk: Disk
         DamagedJournal: If the journal does not verify; a torn end does.
     """
     for body in read(directory, after, disk):
-        if not records.is_event(body):
-            elapsed_s = max(elapsed_s, float(body["t"]))  # not even behind the mark of an end does time go back
-            yield Happened(None, elapsed_s)
-            continue
-        if (routine_end_s := body.get(records.ROUTINE_END)) is not None:
-            yield Happened(TurnEnded(), routine_end_s)
         try:
+            if not records.is_event(body):
+                elapsed_s = max(elapsed_s, records.stamp_of(body))  # not even behind the mark of an end does time go back
+                yield Happened(None, elapsed_s)
+                continue
+            if records.ROUTINE_END in body:
+                yield Happened(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))
             event, elapsed_s, advice = records.decode(body)
         except StorageError as cause:
             told = f"{str(directory)!r} was written by {writer_of(directory)}, this is version {THIS_RELEASE}"

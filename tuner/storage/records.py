@@ -9,6 +9,7 @@ was not the first. Frequent fields have short names: ``id`` trial, ``a`` attempt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, assert_never
@@ -49,8 +50,26 @@ Body = dict[str, Any]
 
 OPEN: Final = "open"
 CLOSE: Final = "close"
-MARKS: Final = frozenset({OPEN, CLOSE})
 """Kinds of records that are no events."""
+_OPTIONAL_DICT: Final = (dict, type(None))
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "a": int,
+    "c": _OPTIONAL_DICT,
+    "config": dict,
+    "changes": dict,
+    "d": list,
+    "donor": str,
+    "failure": _OPTIONAL_DICT,
+    "id": str,
+    "index": int,
+    "m": dict,
+    "pid": int,
+    "resources": dict,
+    "rule": str,
+    "settings": dict,
+    "tag": str,
+}
+"""The types of a record's fields."""
 RESULT: Final = "result"
 ROUTINE_END: Final = "turn"
 """Field of a record before which a turn ended in routine, see `TurnEnded`: when it ended, in seconds."""
@@ -143,7 +162,7 @@ def mark(kind: str, stamp: float, **facts: Any) -> Body:
 
 def is_event(body: Mapping[str, Any]) -> bool:
     """Return whether the record is one that `decode` understands, and not a mark."""
-    return body["k"] not in MARKS
+    return body.get("k") not in (OPEN, CLOSE)
 
 
 def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case for each event)
@@ -251,13 +270,35 @@ def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[Advice, ...]]:
     kind = body.get("k")
     event_of = _EVENTS.get(kind) if isinstance(kind, str) else None
     if event_of is None:
-        raise StorageError(f"record {body.get('q')} is of the unknown kind {kind!r}, which a newer version can read")
+        raise StorageError(f"record {body.get('q')} is of the unknown kind {kind!r:.80}, which a newer version can read")
     try:
-        return event_of(body), float(body["t"]), tuple(Advice(fields.get("on", 0), _decision(fields)) for fields in body.get("d", ()))
-    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        _check_types(body)
+        return event_of(body), stamp_of(body), tuple(Advice(fields.get("on", 0), _decision(fields)) for fields in body.get("d", ()))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
         raise StorageError(
-            f"record {body.get('q')} of kind {kind!r} is not as this version writes it ({cause!r}); it was written by a newer version"
+            f"record {body.get('q')} of kind {kind!r} is not as this version writes it ({cause!r:.200}); a newer version wrote it, or it "
+            "was changed on purpose, as its checksum is right"
         ) from cause
+
+
+def stamp_of(body: Mapping[str, Any], name: str = "t") -> float:
+    """Return when the record was written, or another time in it, in seconds of experiment time.
+
+    Raises:
+        StorageError: If it is no finite number.
+    """
+    stamp = body.get(name)
+    if isinstance(stamp, int | float) and math.isfinite(stamp):
+        return float(stamp)
+    what = f"record {body.get('q')} of kind {body.get('k')!r:.80} is not as this version writes it"
+    raise StorageError(f"{what}: {name!r} is {stamp!r:.80}; a newer version wrote it")
+
+
+def _check_types(body: Mapping[str, Any]) -> None:
+    """Raise TypeError where a field has another type than it is written with: what follows from it would fail far from here."""
+    for name, value in body.items():
+        if name in _TYPES and not isinstance(value, _TYPES[name]):
+            raise TypeError(f"{name} is {value!r:.80}")
 
 
 def _result(body: Mapping[str, Any]) -> Event:

@@ -21,7 +21,7 @@ from . import atomic, strict_json
 from .disk import LOCAL_DISK, Disk
 from .segments import FORMAT, HEADER, START, Tail, body_of, checked, journal_directory, segments_in
 
-_NUMBERS: Final = re.compile(rb'\{"q":(\d+),"e":(\d+),')
+_NUMBERS: Final = re.compile(rb'\{"q":(\d{1,19}),"e":(\d{1,19}),')
 _LINE_START: Final = re.compile(rb'[0-9a-f]{8} \{"[kq]":')
 _TORN_PREFIX: Final = "torn-"
 
@@ -74,13 +74,16 @@ class Walk:
             raise _damaged(path, len(data), f"it ends before record {end}, with which the next segment begins")
 
     def _take_header(self, path: Path, body: bytes) -> None:
-        header = strict_json.loads(body)
-        if header.get("k") != HEADER:
-            raise _damaged(path, 0, "its first line is no header")
-        if header["v"] > FORMAT:
-            raise StorageError(f"{path} was written by a newer version (format {header['v']}, known is {FORMAT}); open it with that one")
-        sequence, crc = header["previous"]
-        previous = Tail(sequence, crc, header["e"])
+        try:
+            header = strict_json.loads(body)
+            if header.get("k") != HEADER:
+                raise _damaged(path, 0, "its first line is no header")
+            version, (sequence, crc), epoch = int(header["v"]), map(int, header["previous"]), int(header["e"])
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
+            raise _damaged(path, 0, f"its header is not as it was written ({cause!r})") from cause
+        if version > FORMAT:
+            raise StorageError(f"{path} was written by a newer version (format {version}, known is {FORMAT}); open it with that one")
+        previous = Tail(sequence, crc, epoch)
         if path.stem != f"{sequence + 1:020d}":
             raise _damaged(path, 0, f"its header says that it begins with record {sequence + 1}")
         if self.tail is not None:
@@ -159,7 +162,10 @@ def read(experiment: str | os.PathLike[str], after: int = 0, disk: Disk = LOCAL_
         StorageError: If a newer version wrote them, or they cannot be read.
     """
     for body in verified(experiment, after, disk):
-        yield strict_json.loads(body)
+        try:
+            yield strict_json.loads(body)
+        except ValueError as cause:
+            raise DamagedJournal(f"a record of journal {journal_directory(experiment)} is no JSON, {body[:40]!r}...: {cause}") from cause
 
 
 def verified(experiment: str | os.PathLike[str], after: int, disk: Disk) -> Iterator[bytes]:

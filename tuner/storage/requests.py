@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,12 +24,16 @@ from . import atomic, layout, strict_json
 from .driving import driver_of
 from .folder import make_own_folder
 from .lock import Owner, read_owner
+from .reading import read_file
 
 _LOOK_EVERY_S: Final = 0.2
 _POLL_S: Final = 0.02
 _NOTE: Final = ".json"
 _ANSWER: Final = ".answer"
+_REFUSED: Final = ".refused"
 _LIMIT_BYTES: Final = 1 << 20
+
+_log = logging.getLogger("tuner")
 
 
 class Verb(enum.StrEnum):
@@ -94,6 +99,7 @@ class Mailbox:
         self._addressee = _name_of(read_owner(experiment))
         self._clock = clock
         self._look_at_s = float("-inf")
+        self._refused: set[Path] = set()
 
     def take(self) -> list[Petition]:
         """Return what has been asked for since the last look; five times a second is often enough."""
@@ -114,19 +120,35 @@ class Mailbox:
         # Names tell when notes were written; what is still being written has another one.
         for path in sorted(self._directory.glob(f"[0-9]*{_NOTE}")):
             try:
-                with path.open("rb") as file:
-                    note = file.read(_LIMIT_BYTES)
+                note = read_file(path, _LIMIT_BYTES)
+            except FileNotFoundError:
+                continue  # taken back by the process that wrote it
+            except OSError as cause:
+                self._set_aside(path, cause)
+                continue
+            try:
                 path.unlink()  # from here on it is ours, and can no longer be taken back
             except OSError:
                 continue
             answer = _Reply(path)
             try:
                 to, wish = _read(note)
-            except (ValueError, KeyError, TypeError) as cause:
+            except (ValueError, KeyError, TypeError, AttributeError) as cause:
+                _log.warning("request %s was not carried out, since it cannot be understood: %r", path, cause)
                 answer(Answer(is_granted=False, text=f"the request cannot be understood: {cause!r}"))
                 continue
             if to == self._addressee:
                 yield wish, answer
+
+    def _set_aside(self, path: Path, cause: OSError) -> None:
+        """Move what is no request out of the way, so that it is looked at, and told, once."""
+        if path in self._refused:
+            return
+        self._refused.add(path)
+        aside = path.with_name(f"{path.name}{_REFUSED}")
+        with suppress(OSError):
+            path.rename(aside)
+        _log.warning("%s is no request and was set aside as %s: %s", path, aside.name, cause)
 
 
 @final
@@ -178,7 +200,7 @@ def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> A
         is_late = time.monotonic() >= until_s
         has_left = owner.is_gone or _name_of(read_owner(experiment)) != _name_of(owner)
         with suppress(FileNotFoundError):
-            return Answer(**strict_json.loads(reply.read_bytes()))
+            return Answer(**strict_json.loads(read_file(reply, _LIMIT_BYTES)))
         if has_left:
             raise NotRunning(f"the driver of {str(experiment)!r} has ended before it answered; look what has become of the experiment")
         if is_late:

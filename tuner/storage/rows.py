@@ -14,6 +14,7 @@ from typing import Any, Final, final
 from tuner.errors import DamagedJournal, StorageError
 
 from . import strict_json
+from .reading import open_regular
 from .records import RESULT
 from .recovery import backwards, read
 from .segments import body_of
@@ -129,7 +130,7 @@ class ResultIndex:
 
     def _open(self, number: int) -> int:
         try:
-            return os.open(self._segments[number], os.O_RDONLY | os.O_CLOEXEC)
+            return open_regular(self._segments[number])
         except OSError as cause:
             raise StorageError(f"journal {self._segments[number]} cannot be read: {cause}") from cause
 

@@ -226,12 +226,19 @@ def loads(text: str | bytes) -> Any:
     """
     if isinstance(text, bytes):
         if b"$" in text:
-            return _decode_tagged(text.decode())
+            return _decoded(_decode_tagged, text.decode())
         try:
             return fast_json.loads(text)
         except ValueError:  # below it is told more exactly what is wrong, if anything is
             text = text.decode()
-    return (_decode_tagged if "$" in text else _decode)(text)
+    return _decoded(_decode_tagged if "$" in text else _decode, text)
+
+
+def _decoded(decode: Callable[[str], Any], text: str) -> Any:
+    try:
+        return decode(text)
+    except RecursionError as cause:
+        raise ValueError("the text is nested too deeply") from cause
 
 
 def _refuse_constant(literal: str) -> Any:

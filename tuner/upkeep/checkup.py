@@ -138,7 +138,7 @@ def _torn_at(experiment: Path) -> int | None:
     if not found:
         return None
     walk = Walk()
-    for _ in walk.through(found[-1][1], found[-1][1].read_bytes(), None):
+    for _ in walk.through(found[-1][1], LOCAL_DISK.read(found[-1][1]), None):
         pass
     return walk.torn_at
 

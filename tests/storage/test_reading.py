@@ -1,0 +1,40 @@
+"""What is read back is a regular file of a bounded size, or an error that says what it is instead."""
+
+import os
+import socket
+
+import pytest
+
+from tuner.storage.reading import open_file, read_file
+
+
+def test_a_regular_file_is_read_as_a_whole(tmp_path):
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_file(tmp_path / "file", 5) == b"12345"
+    with open_file(tmp_path / "file") as file:
+        assert file.read(2) == b"12"
+
+
+def test_a_larger_file_is_refused_before_it_is_read(tmp_path):
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match=f"it has {1 << 40} bytes, and at most 100 are read"):
+        read_file(tmp_path / "file", 100)
+
+
+def test_no_link_is_followed(tmp_path):
+    (tmp_path / "link").symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="it is a symbolic link"):
+        read_file(tmp_path / "link", 100)
+
+
+def test_what_is_no_file_is_named_and_nothing_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        for name, kind in (("fifo", "a FIFO"), ("folder", "a directory"), ("socket", "a socket")):
+            with pytest.raises(OSError, match=f"it is {kind}, not a regular file"):
+                read_file(tmp_path / name, 100)
+    with pytest.raises(OSError, match="it is a device"):
+        read_file("/dev/zero", 100)
