@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import re
 import sys
 
@@ -212,3 +213,18 @@ def test_a_pareto_front_has_a_plane_for_each_pair_of_metrics(experiment):
     three = grid.plot.pareto(["accuracy", "size", "other"], ["max", "min", "max"])
     assert len(three.data) == 6
     assert (three.layout.xaxis3.title.text, three.layout.yaxis3.title.text) == ("size (lower is better)", "other (higher is better)")
+
+
+def test_a_notebook_shows_a_figure_without_nbformat_and_which_charts_there_are(experiment, monkeypatch):
+    formatter = pytest.importorskip("IPython.core.formatters").IPythonDisplayFormatter()
+    grid = experiment("asha")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("plotly.io.renderers.default", "plotly_mimetype")
+    for draw in ("learning_curves", "rungs", "slice", "history", "pareto"):
+        figure = getattr(grid.plot, draw)(*([["loss", "training_iteration"], ["min", "min"]] if draw == "pareto" else []))
+        assert not formatter(figure)  # left to the MIME bundle
+        assert "application/vnd.plotly.v1+json" in figure._repr_mimebundle_(include=None, exclude=None)
+        assert type(pickle.loads(pickle.dumps(figure))) is type(figure)  # noqa: S301  (our own)
+    shown = grid.plot._repr_html_()
+    assert "Charts of 20 trials by loss (lower is better)" in shown
+    assert "<code>.pareto()</code>" in shown

@@ -315,3 +315,11 @@ def test_several_objectives_are_known_to_the_grid_that_fit_returns_and_to_one_re
     with pytest.raises(ValueError, match=r"does not have several objectives; pass at least two, and their modes"):
         experiment("plain").get_best_results()
     assert experiment("plain").objectives == (("loss", "min"),)
+
+
+def test_a_notebook_shows_the_trials_as_a_table_in_which_nothing_is_markup(make):
+    trials = [make.trial(f"t{number}", [{"loss": number / 4}], config={"x": "<b>"}) for number in range(25)]
+    shown = ResultGrid(trials, "/nowhere", MemoryRows({}), "loss", "min")._repr_html_()
+    assert shown.count("<tr>") == 21
+    assert ("&lt;b&gt;" in shown, "<b>" in shown) == (True, False)
+    assert "... and 5 more" in shown

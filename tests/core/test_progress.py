@@ -132,3 +132,10 @@ def test_paused_trials_count_as_long_as_others_are_to_come_and_leave_the_end_ope
         "demo", num_trials_by_status=statuses, num_total=num_trials, num_finished=2, num_underway=8.0, elapsed_s=10.0
     )  # fmt: skip
     assert progress.remaining_s == remaining_s
+
+
+def test_a_notebook_shows_a_table_in_which_nothing_is_markup():
+    shown = Progress("<b>x</b>", num_total=4, num_finished=1, num_trials_by_status={Status.RUNNING: 2}, elapsed_s=3.0)._repr_html_()
+    assert "&lt;b&gt;x&lt;/b&gt;" in shown
+    assert "<td>1 of 4 trials</td>" in shown
+    assert "<td>2 RUNNING</td>" in shown

@@ -1,10 +1,11 @@
 import json
+import linecache
 
 import pytest
 
 from tuner.core.trial import Failure
 from tuner.execution import attempt
-from tuner.execution.failures import MAX_MESSAGE_LENGTH, MAX_TRACEBACK_LENGTH, as_message, describe
+from tuner.execution.failures import MAX_MESSAGE_LENGTH, MAX_TRACEBACK_LENGTH, as_message, describe, with_notebook_source
 
 
 class UnprintableError(Exception):
@@ -106,3 +107,16 @@ def test_endless_recursion_can_be_described():
 
 def test_a_failure_travels_as_three_strings():
     assert as_message(Failure("E", "m", "t")) == {"kind": "E", "message": "m", "traceback": "t"}
+
+
+def test_a_traceback_is_completed_by_lines_that_were_typed_into_a_notebook(monkeypatch):
+    cell = "/cells/ipykernel_1/2.py"
+    monkeypatch.setitem(linecache.cache, cell, (9, None, ["def train(config):\n", "    fail()\n"], cell))
+    head, frame = "Traceback (most recent call last):\n", f'  File "{cell}", line 2, in train\n'
+    rest = '  File "/other.py", line 7, in fail\n    raise ValueError\nValueError\n'
+    bare, told = f"{head}{frame}{rest}", f"{head}{frame}    fail()\n{rest}"
+    assert with_notebook_source(bare) == told
+    assert with_notebook_source(told) == told
+    assert with_notebook_source("") == ""
+    unknown = '  File "/nowhere.py", line 2, in train\nValueError\n'
+    assert with_notebook_source(unknown) == unknown

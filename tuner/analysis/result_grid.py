@@ -26,7 +26,7 @@ from .ranking import Mode, check_mode, mode_among, objective_of, unknown_metric
 from .result import Result, result_of
 from .rows import Row, Rows
 from .story import story_of
-from .table import format_trials
+from .table import format_trials, html_trials
 from .undecided import why_not_decided_about
 
 if TYPE_CHECKING:
@@ -417,10 +417,20 @@ class ResultGrid(Sequence[Result]):
 
     def __repr__(self) -> str:
         """Return a table of the trials, the first twenty at most."""
-        head = f"ResultGrid of {len(self)} trials, {self.num_terminated} terminated, {self.num_errors} failed, in {self._path}"
         table = format_trials(self._trials[:_MAX_PRINTED], self._metric)
+        more = self._more()
+        return "\n".join([self._head(), *table, *([more] if more else [])])
+
+    def _repr_html_(self) -> str:
+        """Return the same table for a notebook."""
+        return html_trials(self._head(), self._trials[:_MAX_PRINTED], self._metric, self._more())
+
+    def _head(self) -> str:
+        return f"ResultGrid of {len(self)} trials, {self.num_terminated} terminated, {self.num_errors} failed, in {self._path}"
+
+    def _more(self) -> str:
         more = len(self) - _MAX_PRINTED
-        return "\n".join([head, *table, *([f"... and {more} more"] if more > 0 else [])])
+        return f"... and {more} more" if more > 0 else ""
 
     def _check_reported(self, metric: str, *, is_default: bool) -> None:
         """Raise unless a trial reported the metric, saying what is there instead."""

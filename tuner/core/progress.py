@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from .experiment import Experiment
@@ -71,6 +72,25 @@ class Progress:
     front: Sequence[Trial] = ()
     longest_left_s: float = 0.0
     quiet_s: float = 0.0
+
+    def _repr_html_(self) -> str:
+        """Return the progress as a table for a notebook."""
+        counts = ", ".join(f"{count} {status}" for status, count in self.num_trials_by_status.items() if count)
+        of = "" if self.num_total is None else f" of {self.num_total}"
+        facts = {
+            "experiment": self.name,
+            "finished": f"{self.num_finished}{of} trials",
+            "trials": counts,
+            "elapsed": f"{self.elapsed_s:.0f} s",
+        }
+        if self.remaining_s is not None:
+            facts["about left"] = f"{self.remaining_s:.0f} s"
+        if self.best is not None and self.best_last is not None:
+            facts[f"best trial by {self.metric} ({self.mode})"] = f"{self.best.trial_id}, last value {self.best_last.value:.6g}"
+        if self.several_objectives:
+            facts["Pareto front"] = ", ".join(trial.trial_id for trial in self.front)
+        rows = "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(str(fact))}</td></tr>" for name, fact in facts.items() if fact)
+        return f'<table style="text-align:left">{rows}</table>'
 
     @property
     def best_config(self) -> Mapping[str, Any]:

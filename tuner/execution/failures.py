@@ -6,6 +6,8 @@ is described where it was caught, and only the description travels.
 
 from __future__ import annotations
 
+import linecache
+import re
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +19,7 @@ from .secrets import conceal
 MAX_MESSAGE_LENGTH = 1_000
 MAX_TRACEBACK_LENGTH = 16_000
 
+_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 _ENGINE = str(Path(__file__).parent)
 
 
@@ -34,6 +37,25 @@ def describe(error: BaseException) -> Failure:
 def as_message(failure: Failure) -> dict[str, str]:
     """Return the failure in the form in which it travels, see `messages`."""
     return {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
+
+
+def with_notebook_source(trace: str) -> str:
+    """Return a traceback with the source of lines that were typed into a notebook or an interpreter.
+
+    Only the process in which they were typed knows it: to a worker they are lines of a file that does not exist.
+
+    Args:
+        trace: A formatted traceback.
+    """
+    lines = trace.splitlines(keepends=True)
+    completed = []
+    for line, after in zip(lines, [*lines, ""][1:], strict=True):
+        completed.append(line)
+        frame = _FRAME.match(line)
+        if frame and not after.startswith("    ") and frame["file"] in linecache.cache:
+            source = linecache.getline(frame["file"], int(frame["line"])).strip()
+            completed.append(f"    {source}\n" if source else "")
+    return "".join(completed)
 
 
 def _safe_text(value: object) -> str:

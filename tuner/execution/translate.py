@@ -14,6 +14,8 @@ from tuner.core.events import CheckpointFailed, CheckpointSaved, Event, Outcome,
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure
 
+from .failures import with_notebook_source
+
 _WORKER_OUTCOMES = (Outcome.COMPLETED, Outcome.STOPPED, Outcome.FAILED)
 
 
@@ -83,7 +85,7 @@ def _failure(message: Mapping[str, Any]) -> Failure:
     fields = _mapping(message, "failure")
     kind, text, traceback = (fields.get(name) for name in ("kind", "message", "traceback"))
     if isinstance(kind, str) and isinstance(text, str) and isinstance(traceback, str):
-        return Failure(kind, text, traceback)
+        return Failure(kind, text, with_notebook_source(traceback))
     raise _malformed("failure", "an object with the strings kind, message and traceback", fields)
 
 

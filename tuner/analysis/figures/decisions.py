@@ -44,7 +44,7 @@ def rungs_figure(entries: Sequence[RungEntry], metric: str | None, mode: str | N
     shown = shown_brackets(entries)
     num_columns = 1 if len(shown) < 2 else 2  # noqa: PLR2004  (side by side)
     num_rows = max(1, math.ceil(len(shown) / num_columns))
-    figure = make_subplots(num_rows, num_columns, vertical_spacing=0.36 / num_rows, horizontal_spacing=0.09)
+    figure = make_subplots(num_rows, num_columns, vertical_spacing=0.36 / num_rows, horizontal_spacing=0.09, figure=new_figure())
     figure.update_layout(template=new_figure().layout.template, height=110 + 270 * num_rows, margin={"t": 80})
     figure.update_layout(legend={"y": 1 + 44 / (270 * num_rows)})
     for place, bracket in enumerate(shown):
@@ -243,7 +243,7 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
     names = _changing(steps)
     num_columns = 2 if len(names) > 1 else 1
     num_rows = max(1, math.ceil(len(names) / num_columns))
-    figure = make_subplots(num_rows, num_columns, horizontal_spacing=0.12, vertical_spacing=0.3 / num_rows)
+    figure = make_subplots(num_rows, num_columns, horizontal_spacing=0.12, vertical_spacing=0.3 / num_rows, figure=new_figure())
     figure.update_layout(template=new_figure().layout.template, height=80 + 270 * num_rows)
     for number, name in enumerate(names):
         row, column = divmod(number, num_columns)

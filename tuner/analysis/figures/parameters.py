@@ -152,7 +152,8 @@ def slice_figure(trials: Sequence[Tried], axes: Sequence[Axis], metric: str, mod
 
     num_columns = max(1, min(_MAX_COLUMNS, len(axes)))
     num_rows = max(1, math.ceil(len(axes) / num_columns))
-    figure = make_subplots(num_rows, num_columns, shared_yaxes=True, horizontal_spacing=0.03, vertical_spacing=0.28 / num_rows)
+    spacing = {"horizontal_spacing": 0.03, "vertical_spacing": 0.28 / num_rows}
+    figure = make_subplots(num_rows, num_columns, shared_yaxes=True, **spacing, figure=new_figure())
     look = new_figure(60 + 250 * num_rows)
     figure.update_layout(template=look.layout.template, height=look.layout.height)
     for place, axis in enumerate(axes):

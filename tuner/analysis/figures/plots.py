@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING, final
 
 from tuner.analysis.importances import At, Evaluator
@@ -23,6 +24,7 @@ from .curves import curves_figure
 from .decisions import lineage_figure, rungs_figure, schedules_figure
 from .parameters import coordinates_figure, importance_figure, slice_figure
 from .search import history_figure, pareto_figure, slots_figure
+from .style import direction
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -57,6 +59,17 @@ class Plots:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+
+    def _repr_html_(self) -> str:
+        """Return for a notebook which charts there are."""
+        names = [name for name in vars(Plots) if not name.startswith("_") and name != "data"]
+        said = {name: (getattr(Plots, name).__doc__ or "").partition("\n")[0].partition(";")[0] for name in names}
+        rows = "".join(
+            f'<tr><td style="text-align:left"><code>.{name}()</code></td><td style="text-align:left">{escape(text)}</td></tr>'
+            for name, text in said.items()
+        )
+        objectives = ", ".join(f"{metric}{direction(mode)}" for metric, mode in self._source.objectives) or "no metric"
+        return f"<div><p>Charts of {len(self._source.trials)} trials by {escape(objectives)}</p><table>{rows}</table></div>"
 
     @property
     def data(self) -> PlotData:

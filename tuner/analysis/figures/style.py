@@ -99,8 +99,10 @@ def new_figure(height: int = 380, **layout: Any) -> go.Figure:
         height: In pixels; the width is that of the page.
         layout: More of Plotly's layout.
     """
-    go = require_plotly()
-    return go.Figure(layout={"template": template(), "height": height, **layout})
+    require_plotly()
+    from .notebook_figure import NotebookFigure  # noqa: PLC0415  (an extra)
+
+    return NotebookFigure(layout={"template": template(), "height": height, **layout})
 
 
 def label(value: Any, max_length: int = MAX_TEXT) -> str:
