@@ -122,9 +122,9 @@ class Scheduler(Declared, ABC):
             **spec: ``seed`` (int), from which all of the scheduler's chance must be drawn.
 
         Returns:
-            False where the scheduler already has a metric or mode of its own and another one is given here.
+            False where the scheduler already has a metric or mode of its own and another one is given here. The same one is no other.
         """
-        if (metric and self.metric) or (mode and self.mode):
+        if (metric and self.metric not in (None, metric)) or (mode and self.mode not in (None, mode)):
             return False
         self.metric = metric or self.metric
         self.mode = mode or self.mode

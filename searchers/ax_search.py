@@ -120,6 +120,15 @@ class AxSearch(LiveSearch):
             self._outcomes[self._open[trial_id]] = {name: float(value) for name, value in given.items() if isinstance(value, int | float)}
         super().on_trial_complete(trial_id, result, error, stopped)
 
+    def get_state(self) -> dict[str, Any]:
+        """Return the whole history, with the outcomes that constraints ask for."""
+        return {**super().get_state(), "outcomes": [[place, outcomes] for place, outcomes in self._outcomes.items()]}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back a history, see `LiveSearch.set_state`."""
+        super().set_state(state)
+        self._outcomes = {place: dict(outcomes) for place, outcomes in state["outcomes"]}
+
     def _client(self) -> Any:
         """Return a new client that knows the space and the objective, without a trial."""
         client = self._module(".api.client").Client(random_seed=self._seed % 2**31)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, final
 from .domains import Categorical
 from .recording import key_of
 from .repeater import Repeater
-from .searcher import Searcher
+from .searcher import Searcher, tell_end
 from .space import SearchSpace
 from .wrapper import SearcherWrapper
 
@@ -148,7 +148,7 @@ class DuplicateGuard(SearcherWrapper):
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Pass the end on, also for duplicates of the trial."""
         name, key = self._open.pop(trial_id, (trial_id, ""))
-        self.searcher.on_trial_complete(name, result, error, stopped)
+        tell_end(self.searcher, name, result, error=error, stopped=stopped)
         known = self._known.get(key)
         if known is None or known.trial_id != trial_id:
             return
@@ -156,7 +156,7 @@ class DuplicateGuard(SearcherWrapper):
         if self.duplicates == "reuse":
             known.ending = {"result": None if result is None else _only_numbers(result), "error": error, "stopped": stopped}
         for follower in known.followers:
-            self.searcher.on_trial_complete(follower, result, error, stopped)
+            tell_end(self.searcher, follower, result, error=error, stopped=stopped)
         known.followers.clear()
 
     def on_trial_discard(self, trial_id: str) -> None:
@@ -218,7 +218,7 @@ class DuplicateGuard(SearcherWrapper):
         if known.ending is None:
             known.followers.append(name)
         else:
-            self.searcher.on_trial_complete(name, **known.ending)
+            tell_end(self.searcher, name, **known.ending)
 
     def _has_seen_all(self) -> bool:
         return self._num_points is not None and len(self._known) >= self._num_points

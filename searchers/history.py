@@ -194,6 +194,7 @@ class HistorySearch(Searcher, ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called; metric, mode and space have to be known already."""
+        assert self._space  # noqa: S101  (one that is used without an experiment takes its own space here)
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
         self._open = dict(state["open"])
@@ -226,8 +227,10 @@ class HistorySearch(Searcher, ABC):
 
     @property
     def _space(self) -> SearchSpace:
+        if self._taken_space is None and self._given_space is not None:
+            self.set_search_properties(None, None, {})  # it is used without an experiment
         if self._taken_space is None:
-            raise RuntimeError("metric, mode and space must be known before the first suggestion; call set_search_properties first")
+            raise RuntimeError("metric, mode and space must be known before the first suggestion; give them, or call set_search_properties")
         return self._taken_space
 
     @property

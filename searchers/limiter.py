@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
-from .searcher import Searcher
+from .searcher import Searcher, tell_end
 from .wrapper import SearcherWrapper
 
 
@@ -71,7 +71,7 @@ class ConcurrencyLimiter(SearcherWrapper):
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
         """Pass the end on: at once, or with the rest of the batch."""
         if trial_id not in self._open:
-            self.searcher.on_trial_complete(trial_id, result, error, stopped)
+            tell_end(self.searcher, trial_id, result, error=error, stopped=stopped)
             return
         self._open[trial_id] = {"result": None if result is None else dict(result), "error": error, "stopped": stopped}
         if not self.batch:
@@ -104,7 +104,7 @@ class ConcurrencyLimiter(SearcherWrapper):
 
     def _tell(self, trial_id: str) -> None:
         if ending := self._open.pop(trial_id):
-            self.searcher.on_trial_complete(trial_id, **ending)
+            tell_end(self.searcher, trial_id, **ending)
         else:
             self.searcher.on_trial_discard(trial_id)
 

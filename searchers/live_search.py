@@ -57,6 +57,15 @@ class LiveSearch(HistorySearch, ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back nothing, see `keeps_state`."""
 
+    def get_state(self) -> dict[str, Any]:
+        """Return the whole history, which `save` puts down: the library is told all of it at once when it is taken back."""
+        return super().state_dict()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back a history. What the library then proposes may differ from what it would have proposed without a break."""
+        super().load_state_dict(state)
+        self._unfinished, self._num_known = {}, 0
+
     @abstractmethod
     def _attach(self, values: Values) -> Any:
         """Tell the library of a configuration that it has not proposed, and return what it knows that one by."""

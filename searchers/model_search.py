@@ -13,7 +13,7 @@ from .observations import Observations, Table, number_in
 from .priors import PriorBand
 from .searcher import FailedTrials, Searcher, check_failed_trials, check_objective, check_rewards
 from .seeding import chosen_seed, generator, seed_of
-from .space import Path
+from .space import Path, is_word, leaves, merge
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -72,6 +72,7 @@ class ModelSearch(Searcher):
         _check_arguments(n_initial_points, random_fraction, time_attr)
         self._failed_trials = check_failed_trials(failed_trials)
         self._given_space = space
+        self._constants: Mapping[str, Any] = {}
         self.metric = metric
         self.mode = mode
         self._given_points = list(points_to_evaluate or ())
@@ -111,23 +112,27 @@ class ModelSearch(Searcher):
         Args:
             metric: Name of the metric, flattened, unless the searcher has one.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the searcher has one.
-            config: The space.
+            config: The space, or what stays constant beside the searcher's own space.
             **spec: ``seed``, and ``num_samples``, by which few first points are made fewer.
 
         Returns:
-            False where the searcher already has a metric or mode and another one is given.
+            False where the searcher already has a metric, mode or space and another one is given.
 
         Raises:
             ValueError: If metric or mode is missing, a parameter cannot be searched, or a point to evaluate does not fit.
         """
+        given = self._given_space
+        if given is not None and any(is_word(leaf) for _, leaf in leaves(config)):
+            return False
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
         check_objective(self)
+        self._constants = {} if given is None else config
         self._sign = -1.0 if self.mode == "max" else 1.0
         self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         num_samples = spec.get("num_samples", -1)
         self._num_initial = num_first_points(num_samples) if self._given_num_initial is None else self._given_num_initial
-        self._encoding = Encoding(config, type(self).__name__)
+        self._encoding = Encoding(config if given is None else given, type(self).__name__)
         self._take_points(self._encoding)
         return True
 
@@ -151,7 +156,7 @@ class ModelSearch(Searcher):
         self._num_suggested += 1
         self._seen.add(key(vector))
         self.observations.add(trial_id, vector)
-        return encoding.config(vector, rng, fixed)
+        return merge(self._constants, encoding.config(vector, rng, fixed))
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Learn a value; a result without the metric tells nothing."""
@@ -226,6 +231,7 @@ class ModelSearch(Searcher):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called; metric, mode and space have to be known already."""
+        assert self._known_encoding  # noqa: S101  (one that is used without an experiment takes its own space here)
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
         self._num_initial = state["num_initial"]
@@ -235,8 +241,10 @@ class ModelSearch(Searcher):
 
     @property
     def _known_encoding(self) -> Encoding:
+        if self._encoding is None and self._given_space is not None:
+            self.set_search_properties(None, None, {})  # it is used without an experiment
         if self._encoding is None:
-            raise RuntimeError("metric, mode and space must be known before the first suggestion; call set_search_properties first")
+            raise RuntimeError("metric, mode and space must be known before the first suggestion; give them, or call set_search_properties")
         return self._encoding
 
     def _take_points(self, encoding: Encoding) -> None:

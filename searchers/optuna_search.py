@@ -204,7 +204,7 @@ class OptunaSearch(Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return what the sampler proposes; points to evaluate come first. FINISHED after the last of a grid."""
-        opened, declared = self._open(), self._known
+        declared, opened = self._known, self._open()
         if self._has_finished:
             return Searcher.FINISHED
         number, config = declared.ask(opened.view, self._num_suggested)
@@ -301,7 +301,7 @@ class OptunaSearch(Searcher):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the open suggestions and the whole study; nothing where the sampler keeps what they do not tell."""
-        if self._declared is None or not self.keeps_state:
+        if (self._declared is None and self._given_space is None) or not self.keeps_state:
             return {}
         return {
             "seed": self._known.source.seed,
@@ -336,8 +336,10 @@ class OptunaSearch(Searcher):
 
     @property
     def _known(self) -> Declaration:
+        if self._declared is None and self._given_space is not None:
+            self.set_search_properties(None, None, {})  # it is used without an experiment
         if self._declared is None:
-            raise RuntimeError("metric, mode and space must be known before the first suggestion; call set_search_properties first")
+            raise RuntimeError("metric, mode and space must be known before the first suggestion; give them, or call set_search_properties")
         return self._declared
 
     def _open(self) -> OpenedStudy:

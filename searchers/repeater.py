@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any, Final, final
 
 from .recording import recalled, record
-from .searcher import Searcher
+from .searcher import Searcher, tell_end
 from .tree import copied
 from .wrapper import SearcherWrapper
 
@@ -141,7 +141,7 @@ class Repeater(SearcherWrapper):
             return
         del self._groups[name]
         if counting := [each for each in endings if each]:
-            self.searcher.on_trial_complete(name, **_summary(counting))
+            tell_end(self.searcher, name, **_summary(counting))
         else:
             self.searcher.on_trial_discard(name)
 

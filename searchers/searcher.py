@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
 from .declaration import Declared
@@ -20,14 +23,55 @@ class Searcher(Declared, ABC):
     """Proposes configurations and learns from results.
 
     A searcher is asked by one thread only and draws all chance from the seed it is given. Per trial it sees `suggest`, then any
-    number of `on_trial_result` and `on_trial_pause`, then exactly one `on_trial_complete`. Retries of a crashed trial are not visible to
-    it, except that results may be repeated.
+    number of `on_trial_result` and `on_trial_pause`, then exactly one `on_trial_complete` or `on_trial_discard`. Retries of a crashed
+    trial are not visible to it, except that results may be repeated.
+
+    A subclass written for Ray Tune works as it is: its `on_trial_complete` need not take ``stopped``, nor its `set_search_properties`
+    further arguments, and ``self._metric`` and ``self._mode`` are what `metric` and `mode` show.
+
+    Args:
+        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+
+    Raises:
+        TypeError: If `metric` is no name.
+        ValueError: If `mode` is neither of the two.
+
+    Departures:
+        Ray Tune's `save` and `restore` have to be written for each searcher. Here they put down `get_state`, and an experiment does not
+        need them: it is restored from its journal.
     """
 
     FINISHED: ClassVar[str] = "FINISHED"
 
-    metric: str | None = None
-    mode: str | None = None
+    _metric: str | None = None
+    _mode: str | None = None
+
+    def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
+        if metric is not None and (not isinstance(metric, str) or not metric):
+            raise TypeError(f"metric must be the name of a reported value, got {metric!r}; None takes TuneConfig(metric=...)")
+        if mode is not None and mode not in MODES:
+            raise ValueError(f"mode must be one of {MODES}, got {mode!r}; None takes TuneConfig(mode=...)")
+        self.metric = metric
+        self.mode = mode
+
+    @property
+    def metric(self) -> str | None:
+        """Name of the metric, flattened; None as long as it is not known."""
+        return self._metric
+
+    @metric.setter
+    def metric(self, metric: str | None) -> None:
+        self._metric = metric
+
+    @property
+    def mode(self) -> str | None:
+        """``"min"`` or ``"max"``: the direction in which the metric is optimised; None as long as it is not known."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: str | None) -> None:
+        self._mode = mode
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
@@ -45,9 +89,9 @@ class Searcher(Declared, ABC):
                 others and is the same when it is restored.
 
         Returns:
-            False where the searcher already has such a setting of its own and another one is given here.
+            False where the searcher already has such a setting of its own and another one is given here. The same one is no other.
         """
-        if (metric and self.metric) or (mode and self.mode):
+        if (metric and self.metric not in (None, metric)) or (mode and self.mode not in (None, mode)):
             return False
         self.metric = metric or self.metric
         self.mode = mode or self.mode
@@ -173,6 +217,98 @@ class Searcher(Declared, ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what `save` puts down: `state_dict`, unless it is overridden.
+
+        Raises:
+            NotImplementedError: If the searcher has no state that can be put down.
+        """
+        if not self.keeps_state:
+            kind = type(self).__name__
+            raise NotImplementedError(
+                f"{kind} has no state that can be saved; override get_state and set_state, or let Tuner.restore bring the experiment back, "
+                f"which tells {kind} all results again"
+            )
+        return self.state_dict()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` returned."""
+        self.load_state_dict(state)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write the searcher's state to a file, for searchers that are used without an experiment; see `restore`.
+
+        Args:
+            checkpoint_path: The file, which is replaced.
+
+        Raises:
+            NotImplementedError: See `get_state`.
+            OSError: If the file cannot be written.
+        """
+        text = json.dumps({"searcher": type(self).__name__, "state": self.get_state()})
+        with open(checkpoint_path, "w", encoding="utf-8") as file:  # noqa: PTH123  (searchers do without pathlib)
+            file.write(text)
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Go on from a file that `save` has written; this searcher has to be constructed with the same arguments as that one.
+
+        Args:
+            checkpoint_path: The file.
+
+        Raises:
+            OSError: If the file cannot be read.
+            ValueError: If another kind of searcher has written it, or `save` has not.
+        """
+        with open(checkpoint_path, encoding="utf-8") as file:  # noqa: PTH123  (see `save`)
+            saved = json.load(file)
+        kind = type(self).__name__
+        if not isinstance(saved, dict) or saved.keys() != {"searcher", "state"} or saved["searcher"] != kind:
+            raise ValueError(f"{checkpoint_path!r} must be saved by {kind}, got {saved!r:.80}; restore it with the searcher that saved it")
+        self.set_state(saved["state"])
+
+
+def tell_end(
+    searcher: Searcher, trial_id: str, result: Mapping[str, Any] | None = None, *, error: bool = False, stopped: bool = False
+) -> None:
+    """Tell a searcher how a trial ended; one written for Ray Tune, which knows no ``stopped``, hears of the rest.
+
+    Args:
+        searcher: The searcher.
+        trial_id: See `Searcher.on_trial_complete`, as for the others.
+        result: See there.
+        error: See there.
+        stopped: See there.
+    """
+    told: dict[str, Any] = {"result": result, "error": error}
+    if _takes(type(searcher).on_trial_complete, "stopped"):
+        told["stopped"] = stopped
+    searcher.on_trial_complete(trial_id, **told)
+
+
+def tell_properties(searcher: Searcher, metric: str | None, mode: str | None, config: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    """Give a searcher its search properties; one written for Ray Tune gets as many of them as it takes.
+
+    Args:
+        searcher: The searcher.
+        metric: See `Searcher.set_search_properties`, as for the others.
+        mode: See there.
+        config: See there.
+        spec: See there.
+
+    Returns:
+        What the searcher answers: False where it has other settings of its own.
+    """
+    method = type(searcher).set_search_properties
+    return bool(
+        searcher.set_search_properties(metric, mode, config, **{name: value for name, value in spec.items() if _takes(method, name)})
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _takes(function: Callable[..., Any], argument: str) -> bool:
+    parameters = inspect.signature(function).parameters
+    return argument in parameters or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
 
 
 def check_objective(searcher: Searcher) -> None:

@@ -134,13 +134,14 @@ def qrandn(mean: float, sd: float, q: float) -> Normal:
 
 
 def choice(
-    categories: Iterable[Any], *, ordered: bool = False, prior: Any = None, prior_confidence: str = DEFAULT_CONFIDENCE
+    categories: Iterable[Any], *others: Any, ordered: bool = False, prior: Any = None, prior_confidence: str = DEFAULT_CONFIDENCE
 ) -> Categorical | Branching:
     """Return one of the given objects, all equally likely; an object may itself be a sub-space, a dictionary with words for instance.
 
     Args:
         categories: The objects, of any type. Those that hold search-space words, at any depth, are drawn from once they are chosen: the
             configuration has the parameters of that one alone. A grid cannot be one of them.
+        *others: Not accepted; only there to say that a list is wanted.
         ordered: Whether neighbours in the list are similar, so that population based training moves between them.
         prior: The object presumed best; a sub-space by its number in the list. None where nothing is presumed.
         prior_confidence: ``"low"``, ``"medium"`` or ``"high"``: how sure that is.
@@ -158,6 +159,7 @@ def choice(
         >>> choice([{"name": "sgd", "momentum": uniform(0, 1)}, "none"]).options[1]
         'none'
     """
+    _check_one_list("choice", categories, others)
     listed = _listed("choice", categories)
     kind = Branching if holds_words(listed) else Categorical
     return kind(tuple(listed), ordered, prior, prior_confidence)
@@ -189,16 +191,21 @@ def only_if(conditions: Mapping[str, Any], node: Any) -> OnlyIf:
     return OnlyIf(conditions, node)
 
 
-def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
+def grid_search(values: Iterable[Any], *others: Any) -> dict[str, list[Any]]:
     """Return an axis of the grid: each value is combined with each value of all other axes.
 
     Args:
         values: The values, of any type but search-space words.
+        *others: Not accepted; only there to say that a list is wanted.
+
+    Raises:
+        TypeError: If they are not a list or another iterable with an order.
 
     Example:
         >>> grid_search([0.1, 0.01])
         {'grid_search': [0.1, 0.01]}
     """
+    _check_one_list("grid_search", values, others)
     return {GRID_KEY: plain_values("grid_search", values)}
 
 
@@ -239,6 +246,12 @@ def plain_values(word: str, values: Iterable[Any]) -> list[Any]:
             "use sample_from(lambda config: ...), which may return a word depending on other parameters, or only_if"
         )
     return listed
+
+
+def _check_one_list(word: str, first: Any, others: tuple[Any, ...]) -> None:
+    if others:
+        listed = ", ".join(map(repr, (first, *others)))
+        raise TypeError(f"{word} must be given one list, got {1 + len(others)} arguments; pass a list: {word}([{listed}])")
 
 
 def _listed(word: str, values: Any) -> list[Any]:

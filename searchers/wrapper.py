@@ -6,7 +6,7 @@ from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .searcher import Searcher
+from .searcher import Searcher, tell_properties
 
 
 class SearcherWrapper(Searcher, ABC):
@@ -33,7 +33,7 @@ class SearcherWrapper(Searcher, ABC):
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Hand everything to the searcher."""
-        is_taken = self.searcher.set_search_properties(metric, mode, config, **spec)
+        is_taken = tell_properties(self.searcher, metric, mode, config, spec)
         self.metric, self.mode = self.searcher.metric, self.searcher.mode
         return is_taken
 

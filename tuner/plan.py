@@ -6,13 +6,14 @@ import copy
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+from schedulers.fifo import FIFOScheduler
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator, DuplicateGuard
-from searchers.searcher import Searcher
+from searchers.searcher import Searcher, tell_properties
 from searchers.space import Path, SearchSpace, flat_name, leaves
 from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
@@ -25,6 +26,9 @@ from tuner.storage.configs import check_keys
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from .defaults import chosen
+
+_USED_BY: Final = "_used_by"
+"""Attribute of a scheduler or searcher: the run that it has become part of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Plan:
         seed: What all chance in the experiment follows from.
         experiment_id: Tells the experiment from all others; a restored one keeps it.
         remark: What the user is to be told about what was chosen; empty for nothing.
+        run_id: Tells what was declared here from all that is declared elsewhere, also for the same experiment.
     """
 
     trainable: Any
@@ -78,6 +83,7 @@ class Plan:
     declared_space: Mapping[str, Any]
     remark: str = ""
     rerun: Rerun | None = None
+    run_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def metric(self) -> str | None:
@@ -111,14 +117,22 @@ class Plan:
         """Give scheduler and searcher their metric, mode, space and seed.
 
         Raises:
-            ValueError: If one of them has a metric or mode of its own and another is given, or cannot work with what it is given.
+            ValueError: If one of them has a metric or mode of its own and another is given, cannot work with what it is given, or was
+                part of another experiment.
         """
+        self._take(self.scheduler, self.searcher)
         metric, mode = self.tune.metric, self.tune.mode
         if not self.scheduler.set_search_properties(metric, mode, seed=derived_seed(self.seed, "scheduler")):
-            raise _named_twice(self.scheduler, metric, mode)
+            raise _conflict(self.scheduler, metric, mode)
         spec = {"seed": derived_seed(self.seed, "searcher"), "num_samples": self.tune.num_samples, "experiment": self.experiment_id}
-        if not self.searcher.set_search_properties(metric, mode, self.space, **spec):
-            raise _named_twice(self.searcher, metric, mode)
+        if not tell_properties(self.searcher, metric, mode, self.space, spec):
+            raise _conflict(self.searcher, metric, mode)
+
+    def _take(self, *parts: Scheduler | Searcher) -> None:
+        """Mark scheduler and searcher as those of this experiment."""
+        _check_unused(self, *parts)
+        for part in _chain(parts):
+            setattr(part, _USED_BY, self.run_id)
 
     def settings(self, capacity: Mapping[str, float]) -> ExperimentSettings:
         """Return what the core has to know.
@@ -196,10 +210,11 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         remark=choice.remark,
     )
     plan.checkpoint.policy(is_class=is_class_trainable(trainable))
+    _check_unused(plan, plan.scheduler, plan.searcher)
     _check_population(plan)
     for part in (plan.scheduler, plan.searcher):
-        if (tune.metric and part.metric) or (tune.mode and part.mode):
-            raise _named_twice(part, tune.metric, tune.mode)
+        if (tune.metric and part.metric not in (None, tune.metric)) or (tune.mode and part.mode not in (None, tune.mode)):
+            raise _conflict(part, tune.metric, tune.mode)
     return plan
 
 
@@ -291,9 +306,26 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     return replace(value)  # a copy, which later assignments leave alone, checked as a whole
 
 
-def _named_twice(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> ValueError:
+def _conflict(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> ValueError:
     kind = type(part.searcher if isinstance(part, DuplicateGuard) else part).__name__
     return ValueError(
-        f"metric and mode must be given once, got metric={metric!r}, mode={mode!r} in TuneConfig and metric={part.metric!r}, "
-        f"mode={part.mode!r} in {kind}; leave them out of {kind}, and make a new {kind} for each experiment"
+        f"metric and mode must be the same everywhere, got metric={metric!r}, mode={mode!r} in TuneConfig and metric={part.metric!r}, "
+        f"mode={part.mode!r} in {kind}; give them in one of the two places"
     )
+
+
+def _check_unused(plan: Plan, *parts: Scheduler | Searcher) -> None:
+    """Refuse what has become part of another experiment, whose trials it would mix up with those of this one."""
+    for part in _chain(parts):
+        if getattr(part, _USED_BY, plan.run_id) != plan.run_id:
+            kind = type(part).__name__
+            raise ValueError(f"{kind} must be new for each experiment, got one that another experiment has used; construct another {kind}")
+
+
+def _chain(parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield schedulers and searchers and those that they stand around, all but `FIFOScheduler`, which remembers nothing."""
+    for outermost in parts:
+        part = outermost
+        while part is not None and not isinstance(part, FIFOScheduler):
+            yield part
+            part = getattr(part, "searcher", None) or getattr(part, "base_scheduler", None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from searchers.searcher import Searcher
+from searchers.searcher import Searcher, tell_end
 from searchers.space import SearchSpace, experiment_tag
 from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded, TrialPaused
 from tuner.core.events import SKIPPED, SearchEnded, SuggestionPostponed, TrialSuggested
@@ -116,9 +116,9 @@ class Proposer:
             case TrialEnded(trial) if trial.ending is None or (trial.ending is Ending.INTERRUPTED and not _is_given_up(trial)):
                 pass  # together with all others; it goes on when the experiment is restored, perhaps in the same breath
             case TrialEnded(trial):
-                self._searcher.on_trial_complete(trial.trial_id, _last_flat(trial), stopped=trial.ending is not Ending.COMPLETED)
+                tell_end(self._searcher, trial.trial_id, _last_flat(trial), stopped=trial.ending is not Ending.COMPLETED)
             case AttemptFailed(trial, _, False):
-                self._searcher.on_trial_complete(trial.trial_id, error=True)
+                tell_end(self._searcher, trial.trial_id, error=True)
             case _:
                 pass
 

@@ -7,7 +7,7 @@ import pytest
 
 import tuner as tune
 from schedulers import ASHAScheduler
-from searchers import BasicVariantGenerator
+from searchers import BasicVariantGenerator, TreeSearch
 from tuner import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, Trainable, TuneConfig, Tuner
 from tuner.errors import ExperimentExists, StorageError, TrainableNotPicklable
 
@@ -227,13 +227,29 @@ def test_settings_of_the_run(options, kind, message):
     "part",
     [
         {"scheduler": ASHAScheduler(metric="accuracy", mode="max")},
-        {"search_alg": BasicVariantGenerator(), "scheduler": ASHAScheduler(metric="loss", mode="min")},
+        {"search_alg": BasicVariantGenerator(), "scheduler": ASHAScheduler(metric="loss", mode="max")},
     ],
 )
-def test_a_metric_that_is_named_twice(build, part):
-    message = r"metric and mode must be given once, got metric='loss', mode='min' in TuneConfig and .* in AsyncHyperBand"
+def test_a_metric_that_differs(build, part):
+    message = r"metric and mode must be the same everywhere, got metric='loss', mode='min' in TuneConfig and .* in AsyncHyperBand"
     with pytest.raises(ValueError, match=message):
         build(train, tune={"metric": "loss", "mode": "min", **part})
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: {"scheduler": ASHAScheduler(metric="loss", mode="min")}, lambda: {"search_alg": TreeSearch(metric="loss", mode="min")}]
+)
+def test_the_same_metric_in_two_places(build, make):
+    assert len(build(train, tune={"metric": "loss", "mode": "min", **make()}).fit()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("scheduler", ASHAScheduler(metric="loss", mode="min")), ("search_alg", TreeSearch(metric="loss", mode="min"))]
+)
+def test_a_part_of_another_experiment(build, name, part):
+    build(train, tune={name: part}).fit()
+    with pytest.raises(ValueError, match=r"must be new for each experiment, got one that another experiment has used; construct another"):
+        build(train, tune={name: part})
 
 
 @pytest.mark.parametrize("options", [{"metric": "loss"}, {"mode": "min"}, {}])

@@ -61,5 +61,5 @@ def test_an_unknown_policy_is_refused():
 
 
 def test_a_metric_named_twice_is_told_of_the_searcher_itself():
-    with pytest.raises(ValueError, match="leave them out of OptunaSearch"):
+    with pytest.raises(ValueError, match="mode=None in OptunaSearch; give them in one of the two places"):
         Tuner(train, param_space=SPACE, tune_config=TuneConfig(**settings(search_alg=OptunaSearch(metric="a"), duplicates="skip")))

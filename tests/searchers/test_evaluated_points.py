@@ -132,7 +132,7 @@ def test_intermediate_values_must_be_numbers():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_before_the_space_is_known_nothing_can_be_taken(kind):
-    with pytest.raises(RuntimeError, match="call set_search_properties first"):
+    with pytest.raises(RuntimeError, match="call set_search_properties"):
         kind().add_evaluated_point(CONFIG, 0.5)
 
 

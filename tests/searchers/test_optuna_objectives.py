@@ -77,7 +77,7 @@ def test_several_metrics_are_the_searchers_own_and_no_single_one_is():
 def test_a_list_of_one_metric_is_a_single_one():
     searcher = OptunaSearch(metric=["loss"], mode=["min"])
     assert (searcher.metric, searcher.mode) == ("loss", "min")
-    assert not searcher.set_search_properties("loss", None, SPACE)
+    assert not searcher.set_search_properties("other", None, SPACE)
 
 
 @pytest.mark.parametrize(("metric", "mode"), [("loss", None), (None, "min"), ("loss", "min")])

@@ -421,7 +421,7 @@ def test_contradicting_arguments_are_refused_at_once(arguments, message):
 
 
 def test_suggesting_without_metric_mode_and_space_is_refused():
-    with pytest.raises(RuntimeError, match="call set_search_properties first"):
+    with pytest.raises(RuntimeError, match="call set_search_properties"):
         OptunaSearch().suggest("a")
 
 

@@ -229,3 +229,12 @@ def test_normal_words_take_no_prior():
         with pytest.raises(TypeError, match="unexpected keyword argument 'prior'"):
             make()
     assert (randn().prior, randn().prior_confidence) == (None, "medium")
+
+
+@pytest.mark.parametrize("word", [choice, grid_search])
+def test_values_that_are_no_list_are_told_to_be_one(word):
+    with pytest.raises(
+        TypeError, match=rf"{word.__name__} must be given one list, got 2 arguments; pass a list: {word.__name__}\(\['adam', 'sgd'\]\)"
+    ):
+        word("adam", "sgd")
+    assert word(["adam", "sgd"])

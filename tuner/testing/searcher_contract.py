@@ -6,6 +6,8 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -138,6 +140,28 @@ class SearcherContract(ABC):
                 searcher.on_trial_complete(trial_id, None if ending.get("error") else result, **ending)
                 searcher.on_trial_pause(trial_id, result)
         searcher.on_trial_pause("never suggested", {"score": 0.5})
+
+    def test_the_same_metric_and_mode_again_are_no_others(self) -> None:
+        """Accept the metric and mode that are known already, and answer others with False."""
+        searcher = self._ready()
+        assert not searcher.set_search_properties("other", "max", config=self.space(), seed=0), "another metric must be answered with False"
+        assert not searcher.set_search_properties("score", "min", config=self.space(), seed=0), "another mode must be answered with False"
+        again = searcher.set_search_properties("score", "max", config=self.space(), seed=0, num_samples=self.num_samples)
+        assert again, "the same metric and mode must be accepted"
+
+    def test_a_saved_searcher_goes_on(self) -> None:
+        """Suggest something after ``restore(save())``, if the searcher can be saved."""
+        original = _Conversation(self._ready())
+        original.run(self.num_samples // 2)
+        restored = original.taken_over_by(self._ready())
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "searcher.json")  # noqa: PTH118  (a text, as it is passed by scripts)
+            try:
+                original.searcher.save(path)
+            except NotImplementedError:
+                return
+            restored.searcher.restore(path)
+        assert restored.run(self.num_samples), "a restored searcher must go on"
 
     def test_discarded_suggestions_never_raise(self) -> None:
         """Live with suggestions that are not run, all of them or each third, and with unknown ones."""
