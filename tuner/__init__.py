@@ -58,8 +58,9 @@ if TYPE_CHECKING:
     from .core.trial import Trial
     from .error import TuneError
     from .errors import TunerError
+    from .execution.placement import PlacementGroupFactory
     from .execution.registry import register_trainable
-    from .execution.resource_requests import PlacementGroupFactory, with_resources
+    from .execution.resource_requests import with_resources
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
     from .execution.trainable import Trainable, with_parameters
     from .handle import Handle, attach
@@ -101,7 +102,8 @@ _NAMES = {
     "tuner.error": ("TuneError",),
     "tuner.errors": ("TunerError",),
     "tuner.execution.registry": ("register_trainable",),
-    "tuner.execution.resource_requests": ("PlacementGroupFactory", "with_resources"),
+    "tuner.execution.placement": ("PlacementGroupFactory",),
+    "tuner.execution.resource_requests": ("with_resources",),
     "tuner.execution.session": ("TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report"),
     "tuner.execution.trainable": ("Trainable", "with_parameters"),
     "tuner.handle": ("Handle", "attach"),

@@ -62,6 +62,24 @@ def test_the_iteration_has_its_older_name_too(fit):
     assert list(grid[0].metrics_dataframe["seen"]) == [0, 1, 2]
 
 
+def test_the_resources_of_a_trial_are_a_placement_group_factory(fit):
+    def train(config):
+        resources = tune.get_context().get_trial_resources()
+        assert isinstance(resources, tune.PlacementGroupFactory)
+        assert (resources.head_cpus, resources.bundles) == (2.0, [{"CPU": 2.0}])
+        assert resources == {"cpu": 2.0}
+        tune.report({"cpus": resources["cpu"], "required": resources.required_resources["CPU"], "all": resources})
+
+    result = fit(tune.with_resources(train, {"cpu": 2}), executor="inline", resources={"cpu": 2})[0]
+    assert result.error is None
+    assert (result.metrics["cpus"], result.metrics["required"], result.metrics["all"]) == (2.0, 2.0, {"cpu": 2.0})
+    request = tune.PlacementGroupFactory([{}, {"cpu": 1}, {"GPU": 1, "CPU": 0}])
+    assert (request.head_cpus, request.head_bundle_is_empty) == (0.0, True)
+    assert request.bundles == [{"CPU": 1.0}, {"GPU": 1.0}]
+    assert request.required_resources == {"CPU": 1.0, "GPU": 1.0}
+    assert hash(request) == hash(tune.PlacementGroupFactory([{}, {"CPU": 1}, {"gpu": 1, "cpu": 0}]))
+
+
 class OnlyHook(tune.LoggerCallback):
     def __init__(self):
         self.seen = []

@@ -5,8 +5,9 @@ import functools
 import cloudpickle
 import pytest
 
+from tuner.execution.placement import PlacementGroupFactory
 from tuner.execution.registry import get_trainable, register_trainable
-from tuner.execution.resource_requests import PlacementGroupFactory, resources_for, with_resources
+from tuner.execution.resource_requests import resources_for, with_resources
 from tuner.execution.trainable import Trainable, check_trainable, is_class_trainable, trainable_name, with_parameters
 
 

@@ -22,6 +22,7 @@ from .attempt import Attempt, Channel, StopTraining, attached, current_attempt
 from .calling import call_function
 from .failures import describe
 from .messages import Assignment
+from .placement import PlacementGroupFactory
 from .secrets import revealed
 from .trainable import Trainable, is_class_trainable, read_checkpoint, trainable_name, write_checkpoint
 from .values import as_metrics
@@ -132,9 +133,9 @@ class TuneContext:
         """Return the trial's directory, absolute; files written there stay with the experiment."""
         return os.fspath(self._assignment.trial_dir)
 
-    def get_trial_resources(self) -> dict[str, float]:
-        """Return what the trial occupies, e.g. ``{"cpu": 1.0, "gpu": 0.5}``."""
-        return dict(self._assignment.resources)
+    def get_trial_resources(self) -> PlacementGroupFactory:
+        """Return what the trial occupies, in one bundle; as a mapping e.g. ``{"cpu": 1.0, "gpu": 0.5}``."""
+        return PlacementGroupFactory([self._assignment.resources])
 
     def get_seed(self) -> int:
         """Return the seed of the trial's own chance, the same in every attempt."""

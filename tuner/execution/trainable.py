@@ -24,6 +24,7 @@ from tuner.storage.trees import contents_of
 from .autofill import AutoFill, counters_of, here
 from .calling import bind, check_call, check_function, with_config
 from .messages import Assignment
+from .placement import PlacementGroupFactory
 from .values import Converter
 
 DICT_CHECKPOINT = "_dict_checkpoint.pkl"
@@ -149,9 +150,9 @@ class Trainable(ABC):
         return f"{trainable_name(type(self))}_{self.trial_id}" if self._assignment else _STANDALONE
 
     @property
-    def trial_resources(self) -> Mapping[str, float]:
-        """What the trial occupies."""
-        return self._assignment.resources if self._assignment else {}
+    def trial_resources(self) -> PlacementGroupFactory:
+        """What the trial occupies, in one bundle; as a mapping the amounts by name."""
+        return PlacementGroupFactory([self._assignment.resources if self._assignment else {}])
 
     @property
     def logdir(self) -> str:
