@@ -43,3 +43,12 @@ def test_a_port_that_is_taken_is_told(call, plain, monkeypatch):
     monkeypatch.setattr(dashboard, "_application", lambda *_: None)
     monkeypatch.setattr(dashboard, "make_server", refuse)
     assert "port 8080 cannot be listened to (Address already in use); --port 0" in call("dash", "plain", code=2).stderr
+
+
+def test_a_request_that_would_change_something_is_answered_with_the_reason():
+    told = []
+    application = dashboard._read_only(lambda environ, start_response: [b"shown"])
+    assert application({"REQUEST_METHOD": "GET"}, None) == [b"shown"]
+    [body] = application({"REQUEST_METHOD": "POST"}, lambda status, headers: told.append(status))
+    assert told == ["405 Method Not Allowed"]
+    assert b"read-only" in body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any, Final
@@ -33,13 +34,13 @@ def dash(experiment: Path, port: int, objective: Objective) -> int:
     """
     try:
         application = _application(experiment, objective)
-        server = make_server(_HOST, port, application, _Server, _Quiet)
+        server = make_server(_HOST, port, _read_only(application), _Server, _Quiet)
     except ValueError as refusal:
         raise click.UsageError(f"{refusal}; give --metric and --mode") from refusal
     except OSError as taken:
         raise click.UsageError(f"port {port} cannot be listened to ({taken.strerror}); --port 0 takes any that is free") from taken
     with server:
-        click.echo(f"http://{_HOST}:{server.server_port}/dashboard/  (Ctrl-C ends it)")
+        click.echo(f"http://{_HOST}:{server.server_port}/dashboard/  (read-only; Ctrl-C ends it)")
         server.serve_forever()
     return OK
 
@@ -51,6 +52,18 @@ def _application(experiment: Path, objective: Objective) -> Any:
     except ImportError as missing:
         raise ImportError(f'the dashboard needs {missing.name}; pip install "tuner-hpo[dash]"') from missing
     return dashboard.wsgi(storages.ExperimentStorage(experiment, objective.metric, objective.mode))
+
+
+def _read_only(application: Any) -> Any:
+    """Return the application so that a button that would change something is answered with the reason why it cannot."""
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+            return application(environ, start_response)
+        start_response("405 Method Not Allowed", [("Content-Type", "application/json"), ("Allow", "GET, HEAD")])
+        return [json.dumps({"reason": "tuner dash is read-only: nothing of an experiment can be changed here"}).encode()]
+
+    return answer
 
 
 class _Server(ThreadingMixIn, WSGIServer):
