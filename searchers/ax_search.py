@@ -30,7 +30,8 @@ class AxSearch(LiveSearch):
     live through all suggestions and results again, which takes as long as they took.
 
     Args:
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words, or Ax's list of dictionaries,
+            ``[{"name": "x", "type": "range", "bounds": [0.0, 1.0]}]``.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
         points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
@@ -72,7 +73,7 @@ class AxSearch(LiveSearch):
 
     def __init__(  # noqa: PLR0917  (Ray Tune's signature)
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         metric: str | None = None,
         mode: str | None = None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
@@ -85,7 +86,7 @@ class AxSearch(LiveSearch):
         evaluated_rewards: Sequence[float] | None = None,
         failed_trials: FailedTrials = "worst",
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials)
+        super().__init__(self._own_space(space), metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials)
         if method not in ("fast", "quality", "random_search"):
             raise ValueError(f"method must be 'fast', 'quality' or 'random_search', got {method!r}; 'fast' is the default")
         if initialization_budget is not None and initialization_budget < 1:
@@ -98,6 +99,17 @@ class AxSearch(LiveSearch):
         self._strategy = {"method": method, "initialization_budget": initialization_budget}
         self._opened: Any = None
         self._outcomes: dict[int, dict[str, float]] = {}
+
+    @classmethod
+    def _own_space(cls, space: Any) -> Mapping[str, Any] | None:
+        """Return the space in our words, which may be given as Ax's list of dictionaries.
+
+        Raises:
+            TypeError: If it is neither a dictionary nor such a list.
+            ValueError: If an entry of the list has what is not known here.
+        """
+        is_list = isinstance(space, list) and bool(space) and all(isinstance(each, dict) and "name" in each for each in space)
+        return {each["name"]: _word(each) for each in space} if is_list else super()._own_space(space)
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Take over metric, mode, space and seed, and make Ax ready.
@@ -201,6 +213,32 @@ class AxSearch(LiveSearch):
         for name in sorted(self._parameters, key=len, reverse=True):
             constraint = constraint.replace(name, _ax_name(name))
         return constraint
+
+
+def _word(parameter: Mapping[str, Any]) -> Any:
+    """Return the word or constant that a dictionary of Ax stands for."""
+    given = dict(parameter)
+    name, kind = given.pop("name"), given.pop("type", None)
+    if kind == "range" and isinstance(given.get("bounds"), list | tuple):
+        lower, upper = given.pop("bounds")
+        are_whole = isinstance(lower, int) and isinstance(upper, int)
+        value_type, is_log = given.pop("value_type", "int" if are_whole else "float"), bool(given.pop("log_scale", False))
+        if not given and value_type in ("int", "float"):
+            return Integer(lower, upper, is_log=is_log) if value_type == "int" else Float(lower, upper, is_log=is_log)
+    if kind == "choice" and isinstance(given.get("values"), list | tuple):
+        values, is_ordered = given.pop("values"), bool(given.pop("is_ordered", False))
+        given.pop("value_type", None)
+        if not given:
+            return Categorical(tuple(values), is_ordered)
+    if kind == "fixed" and "value" in given:
+        value = given.pop("value")
+        given.pop("value_type", None)
+        if not given:
+            return value
+    raise ValueError(
+        f"{name!r} must be a range with bounds, value_type and log_scale, a choice with values and is_ordered, or fixed with a value, "
+        f"got {dict(parameter)!r}; write the space with search-space words, such as {{{name!r}: tune.uniform(0, 1)}}"
+    )
 
 
 def _ax_name(name: str) -> str:

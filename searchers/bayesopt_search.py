@@ -26,7 +26,8 @@ class BayesOptSearch(HistorySearch):
     that a scheduler or stopper ended counts with its last value.
 
     Args:
-        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words, or with bounds as the library
+            takes them, ``{"x": (0, 1)}``, which are continuous ranges.
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
         points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
@@ -98,6 +99,26 @@ class BayesOptSearch(HistorySearch):
         self._precision = repeat_float_precision
         self._analysis = analysis
 
+    @classmethod
+    def _own_space(cls, space: Any) -> Mapping[str, Any] | None:
+        """Return the space in our words; bounds, as the library takes them, are continuous ranges.
+
+        Raises:
+            TypeError: If it is no dictionary.
+            ValueError: If it mixes bounds with our words, or holds neither.
+        """
+        given = super()._own_space(space)
+        bounds = {name: value for name, value in (given or {}).items() if _are_bounds(value)}
+        if given is None or not bounds:
+            return given
+        if len(bounds) < len(given):
+            name, (lower, upper) = next(iter(bounds.items()))
+            raise ValueError(
+                f"space must hold bounds alone or search-space words for BayesOptSearch, got both: {name!r} is {bounds[name]!r}; write "
+                f"tune.uniform({lower}, {upper}), and put constants into param_space"
+            )
+        return {name: Float(lower, upper) for name, (lower, upper) in bounds.items()}
+
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Take over metric, mode, space and seed, and what the earlier experiment found."""
         is_taken = super().set_search_properties(metric, mode, config, **spec)
@@ -153,6 +174,11 @@ class BayesOptSearch(HistorySearch):
 
     def _place(self, values: Values) -> tuple[float, ...]:
         return tuple(round(unit, self._precision) for unit in self._units(values).values())
+
+
+def _are_bounds(value: Any) -> bool:
+    are_two = isinstance(value, list | tuple) and len(value) == 2  # noqa: PLR2004  (a lower and an upper end)
+    return are_two and all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)
 
 
 def _checked_utility(utility: Mapping[str, Any]) -> Mapping[str, Any]:

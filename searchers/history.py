@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from .domains import Categorical, Domain
+from .foreign_words import check_own_space
 from .global_chance import own_chance
 from .searcher import FailedTrials, Searcher, check_failed_trials, check_objective, check_rewards
 from .seeding import chosen_seed, generator, seed_of
@@ -91,7 +92,7 @@ class HistorySearch(Searcher, ABC):
         check_rewards(self._points, self._rewards)
         self.metric = metric
         self.mode = mode
-        self._given_space = space
+        self._given_space = self._own_space(space)
         self._own_seed = None if seed is None else seed_of(seed)
         self._seed = 0
         self._constants: Mapping[str, Any] = {}
@@ -203,6 +204,17 @@ class HistorySearch(Searcher, ABC):
     @abstractmethod
     def _propose(self, seed: int) -> Values | None:
         """Return the parameters to try next, None for nothing more; all chance comes from the seed, from 0 to 2**32 - 1."""
+
+    @classmethod
+    def _own_space(cls, space: Any) -> Mapping[str, Any] | None:
+        """Return a space that was given to the searcher itself, in our words.
+
+        Raises:
+            TypeError: If it is no dictionary.
+            ValueError: If it is written in the words of a library.
+        """
+        check_own_space(space, cls.__name__)
+        return space if space is None else dict(space)
 
     @classmethod
     def _module(cls, name: str = "") -> ModuleType:

@@ -50,7 +50,7 @@ class HyperOptSearch(HistorySearch):
         Architectures. ICML 2013, arXiv 1209.5111.
 
     Departures:
-        Ray Tune also takes Hyperopt's own spaces, conditional ones among them; they are not supported here. Without a seed it draws
+        Ray Tune also takes Hyperopt's own spaces, conditional ones among them; they are refused here. Without a seed it draws
         one, so that not even a fixed experiment gives the same suggestions twice.
     """
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .candidates import latin
 from .encoding import Encoding, key
+from .foreign_words import check_own_space
 from .observations import Observations, Table, number_in
 from .priors import PriorBand
 from .searcher import FailedTrials, Searcher, check_failed_trials, check_objective, check_rewards
@@ -71,6 +72,7 @@ class ModelSearch(Searcher):
     ) -> None:
         _check_arguments(n_initial_points, random_fraction, time_attr)
         self._failed_trials = check_failed_trials(failed_trials)
+        check_own_space(space, type(self).__name__)
         self._given_space = space
         self._constants: Mapping[str, Any] = {}
         self.metric = metric

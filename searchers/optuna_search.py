@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+from .foreign_words import check_own_space
 from .optuna_objective import Constraints, check_constraints, names_of, objective_of
 from .optuna_samplers import SamplerSource, check_sampler
 from .optuna_session import Declaration, OpenedStudy, check_study
@@ -117,6 +118,8 @@ class OptunaSearch(Searcher):
     ) -> None:
         _require_optuna()
         self._failed_trials = check_failed_trials(failed_trials)
+        if not callable(space):
+            check_own_space(space, "OptunaSearch", accepts="optuna")
         points, rewards = list(points_to_evaluate or ()), list(evaluated_rewards or ())
         if sampler is not None and seed is not None:
             raise ValueError(f"seed must be None beside a sampler, got {seed}; give the seed to the sampler")

@@ -13,6 +13,7 @@ from typing import Any, Final
 from schedulers.fifo import FIFOScheduler
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator, DuplicateGuard
+from searchers.foreign_words import check_words
 from searchers.searcher import Searcher, tell_properties
 from searchers.space import Path, SearchSpace, flat_name, leaves
 from tuner.core.resources import ResourcePool
@@ -211,6 +212,8 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
     )
     plan.checkpoint.policy(is_class=is_class_trainable(trainable))
     _check_unused(plan, plan.scheduler, plan.searcher)
+    knows_optuna = any(type(part).__name__ == "OptunaSearch" for part in _chain([plan.searcher]))
+    check_words(space, "param_space", accepts="optuna" if knows_optuna else None)
     _check_population(plan)
     for part in (plan.scheduler, plan.searcher):
         if (tune.metric and part.metric not in (None, tune.metric)) or (tune.mode and part.mode not in (None, tune.mode)):
