@@ -143,30 +143,69 @@ class CheckpointConfig(Settings):
         )
 
 
+WORTH_A_RETRY: Final = ("ConnectionError", "TimeoutError")
+"""What passes by without anything having been mended."""
+NOT_WORTH_A_RETRY: Final = (
+    "AttributeError",
+    "ImportError",
+    "KeyError",
+    "NameError",
+    "NotImplementedError",
+    "SyntaxError",
+    "TypeError",
+)
+"""What mostly tells of a mistake in the code, which another attempt makes again."""
+AUTO: Final = "auto"
+"""Leaves a choice to the engine: of scheduler or searcher to `tuner.defaults`."""
+_MIN_COMMON_FAILURES: Final = 5
+
+
 @dataclass(slots=True)
 class FailureConfig(Settings):
     """What happens when a trial fails.
 
     Attributes:
         max_failures: How often each trial is tried again, in a new process and from its latest checkpoint: 0, the default, for never,
-            -1 for ever. A trial that gets no farther is tried again at once for three times, then ever more slowly, up to once a minute.
+            -1 for no limit. A trial that gets no farther is tried again at once for three times, then ever more slowly, up to once a
+            minute. Not every failure is worth it, see `no_retry_on` and `max_identical_failures`.
         fail_fast: True ends the experiment when the first trial has failed; the others stay resumable. ``"raise"`` raises the error
             from ``fit()`` as well. Needs ``max_failures=0``.
         report_timeout_s: A trial that does not report for this many seconds counts as hung: it is killed, which is a failure. The time that
             its process takes to start and to import what it needs counts as well. None, the default, for never.
         stop_grace_s: How many seconds a trial has to save, clean up and leave once it has been told to stop, before it is killed.
+        retry_on: Classes of exceptions that are worth all `max_failures` retries, or the names of such classes: ``[ConnectionError,
+            "OutOfMemoryError"]``. Derived classes count as well; they are recorded and compared by their bare names. Named here or not,
+            `ConnectionError` and `TimeoutError` are.
+        no_retry_on: Classes of exceptions that are worth no retry. None, the default, for those that mostly tell of a mistake in the code,
+            which `NOT_WORTH_A_RETRY` lists: `AttributeError`, `ImportError`, `KeyError`, `NameError`, `NotImplementedError`,
+            `SyntaxError`, `TypeError`. What `retry_on` names is tried again in any case; an empty list has all tried again. Where several
+            classes fit, the one nearest to the exception's own counts.
+        max_identical_failures: After how many times the same exception at the same line, without any progress in between, a trial is
+            given up although it has retries left; 3 by default, None for no such limit.
+        max_common_failures: After how many trials that failed with the same exception at the same line the experiment stops, as long as
+            no trial has succeeded or got any farther: ``"auto"``, the default, for twice as many as run at once, and at least 5; None for
+            no such limit. It can be continued when the cause is mended.
 
     Raises:
         ValueError: If a value is out of range or two contradict each other.
+        TypeError: If a value has the wrong type.
+
+    Departures:
+        Ray Tune tries every exception again as often as `max_failures` says, and runs all trials whatever they fail with.
     """
 
     max_failures: int = 0
     fail_fast: bool | Literal["raise"] = False
     report_timeout_s: float | None = None
     stop_grace_s: float = 30.0
+    retry_on: Sequence[type[BaseException] | str] | None = None
+    no_retry_on: Sequence[type[BaseException] | str] | None = None
+    max_identical_failures: int | None = 3
+    max_common_failures: int | Literal["auto"] | None = "auto"
 
     def _check(self) -> None:
         _check_whole("max_failures", self.max_failures)
+        self._check_policies()
         if not isinstance(self.report_timeout_s, int | float | None):
             raise TypeError(f"report_timeout_s must be a number of seconds or None, got {self.report_timeout_s!r}")
         if not isinstance(self.stop_grace_s, int | float):
@@ -183,6 +222,32 @@ class FailureConfig(Settings):
     def _check_together(self) -> None:
         if self.fail_fast and self.max_failures != 0:
             raise ValueError(f"fail_fast needs max_failures=0, got max_failures={self.max_failures!r}; set only one of them")
+
+    def _check_policies(self) -> None:
+        for name in ("retry_on", "no_retry_on"):
+            object.__setattr__(self, name, _exception_names(name, getattr(self, name)))
+        if both := set(self.retry_on or ()) & set(self.no_retry_on or ()):
+            raise ValueError(f"retry_on and no_retry_on must name different exceptions, got {', '.join(map(str, both))} in both")
+        _check_limit("max_identical_failures", self.max_identical_failures)
+        if self.max_common_failures != AUTO:
+            _check_limit("max_common_failures", self.max_common_failures, f"a whole number, {AUTO!r} or None")
+
+    def policies(self, num_slots: int) -> dict[str, Any]:
+        """Return the fields of `ExperimentSettings` that say what is tried again and when an experiment gives up.
+
+        Args:
+            num_slots: How many trials run at once.
+        """
+        given, refused = self.retry_on or (), self.no_retry_on
+        common = max(_MIN_COMMON_FAILURES, 2 * num_slots) if self.max_common_failures == AUTO else self.max_common_failures
+        return {
+            "max_failures": self.max_failures,
+            "fail_fast": bool(self.fail_fast),
+            "retry_on": tuple(dict.fromkeys([*given, *(name for name in WORTH_A_RETRY if name not in (refused or ()))])),
+            "no_retry_on": tuple(name for name in (NOT_WORTH_A_RETRY if refused is None else refused) if name not in given),
+            "max_identical_failures": self.max_identical_failures,
+            "max_common_failures": common,
+        }
 
 
 @dataclass(slots=True)
@@ -304,17 +369,14 @@ class RunConfig(Settings):
             raise ValueError(f"storage_path must be a directory on a mounted file system, got {os.fspath(self.storage_path)!r}")
 
 
-AUTO: Final = "auto"
-"""Leaves the choice of scheduler or searcher to `tuner.defaults`."""
-
-
 @dataclass(slots=True)
 class TuneConfig(Settings):
     """What is searched for, and how.
 
     Attributes:
         metric: Name of the metric to optimise, nested ones as ``"a/b"``.
-        mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is.
+        mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is. Required with a metric, since neither
+            direction is a safe guess.
         num_samples: How many trials; with ``grid_search`` in the space, how often the grid is repeated. -1 for endless, until another
             limit stops the experiment.
         search_alg: A `Searcher`, or ``"auto"`` for ours, `searchers.TreeSearch`, where there is something to search. None, the default, is
@@ -377,6 +439,13 @@ class TuneConfig(Settings):
         object.__setattr__(self, "scheduler", adapted(self.scheduler))
         _check_part("scheduler", self.scheduler, Scheduler)
         _check_part("search_alg", self.search_alg, Searcher)
+
+    def _check_together(self) -> None:
+        if self.metric is not None and self.mode is None:
+            raise ValueError(
+                f"mode must be 'min' or 'max' where a metric is named, got metric={self.metric!r} without a mode; write "
+                f"TuneConfig(metric={self.metric!r}, mode='max') if a larger value is better, mode='min' if a smaller one is"
+            )
 
     @property
     def budget_s(self) -> float | None:
@@ -446,6 +515,26 @@ def _check_type(name: str, value: Any, kind: type) -> None:
 def _check_whole(name: str, value: Any, accepted: str = "a whole number") -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be {accepted}, got {value!r}")
+
+
+def _check_limit(name: str, value: Any, accepted: str = "a whole number or None") -> None:
+    if value is not None:
+        _check_whole(name, value, accepted)
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, or None for no limit, got {value!r}")
+
+
+def _exception_names(name: str, given: Any) -> tuple[str, ...] | None:
+    """Return the bare names of classes of exceptions: they are recorded by them, and nothing is imported to look for them again."""
+    if given is None:
+        return None
+    wanted = f"{name} must be a list of classes of exceptions or of their names"
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise TypeError(f"{wanted}, got {given!r}; put it in a list")
+    for item in given:
+        if not isinstance(item, str) and not (isinstance(item, type) and issubclass(item, BaseException)):
+            raise TypeError(f"{wanted}, got {item!r} in it")
+    return tuple(item.rpartition(".")[2] if isinstance(item, str) else item.__name__ for item in given)
 
 
 def _check_amounts(resources: Any) -> None:

@@ -6,6 +6,7 @@ Bad arguments raise `ValueError` or `TypeError` at construction. What goes wrong
     ├── InvalidTransition      an event that the state machine does not accept: a defect of the engine or an executor
     ├── InvalidDecision        something that no scheduler may say: a defect of the scheduler
     ├── NotGranted             something that was asked of a running experiment and cannot be done
+    ├── MetricNotReported      the metric to optimise is in no result of any trial
     ├── TrialFailed            a trial failed and the experiment was told to raise
     ├── CheckpointError        a checkpoint that could not be written or read
     ├── StorageError           experiment state that could not be written or read
@@ -31,6 +32,10 @@ class InvalidDecision(TunerError):
 
 class CannotPause(TunerError):
     """The scheduler pauses trials, but the training code reports no checkpoint to continue from."""
+
+
+class MetricNotReported(TunerError, ValueError):
+    """A trial completed, and no trial has ever reported the metric that is to be optimised: mostly its name is mistyped."""
 
 
 class NotGranted(TunerError):

@@ -14,6 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 from tuner.core.events import BY_REQUEST, TIME_LIMIT, StopRequested
+from tuner.core.failure_causes import COMMON_FAILURE
 from tuner.execution.polite_signals import POLITE_SIGNALS
 
 SIGNAL_PREFIX: Final = "signal."
@@ -24,6 +25,10 @@ _EXIT_CODE_OF_SIGNAL_0: Final = 128
 """What a shell adds to the number of the signal that has ended a program."""
 INTERRUPTED_EXIT_CODE: Final = _EXIT_CODE_OF_SIGNAL_0 + signal.SIGINT
 """Exit code of a script that was interrupted by Ctrl-C."""
+FAILED_EXIT_CODE: Final = 1
+"""Exit code of a script whose experiment was stopped since all its trials failed for one cause."""
+CODES_AT_THE_END: Final = frozenset({INTERRUPTED_EXIT_CODE, FAILED_EXIT_CODE})
+"""Exit codes with which a script ends when it has come to its end, and not at once."""
 _CAUSES: Final = {TIME_LIMIT: "the time limit", BY_REQUEST: "request"}
 _ECHO_S: Final = 0.1
 """A signal that follows this soon is the same wish: ``timeout`` and some shells tell a program first by itself, then with its group."""
@@ -91,6 +96,8 @@ def exit_code(rule: str, received: signal.Signals | None) -> int | None:
     """
     if rule == TIME_LIMIT:
         return TIME_LIMIT_EXIT_CODE
+    if rule == COMMON_FAILURE:
+        return FAILED_EXIT_CODE
     return None if received is None else _EXIT_CODE_OF_SIGNAL_0 + received
 
 

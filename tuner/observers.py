@@ -11,6 +11,7 @@ from tuner.core.commands import (
     AttemptFailed,
     CheckpointMissed,
     CheckpointRecorded,
+    MetricMissed,
     Notice,
     ResultRecorded,
     TrialAdded,
@@ -20,6 +21,7 @@ from tuner.core.commands import (
     TrialSilent,
     TrialStarted,
 )
+from tuner.core.metric_watch import warning_for
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Ending, Trial
 from tuner.loggers.callback_list import CallbackList
@@ -42,7 +44,7 @@ class Observers:
         callbacks: The user's callbacks and the loggers.
         trials: The live list of all trials, handed to every hook.
         experiment_path: The experiment's directory, in which trials have theirs.
-        metric: The metric to optimise, by its flattened name; a result without it is reported once.
+        metric: The metric to optimise, by its flattened name.
         score_attribute: The metric by which checkpoints are ranked; a checkpoint without it is reported once.
         say: Shows the user a sentence; None for nobody to show it to.
     """
@@ -67,6 +69,8 @@ class Observers:
         self._say = say
         self._awaited: set[str] = set()
         """Metrics that the stop criterion names and nobody has reported yet."""
+        self._kinds_refused: set[str] = set()
+        """Kinds of failures of which the user has been told that they are not worth a retry."""
         self.turn = 0
 
     def begin_experiment(self, **info: Any) -> None:
@@ -103,14 +107,13 @@ class Observers:
         self._proposer.tell(notice)
         info: dict[str, Any] = {"iteration": self.turn, "trials": self._trials, "trial": notice.trial}
         if isinstance(notice, ResultRecorded):
-            self._look_for_metric(notice)
             if self._awaited:
                 self._await_metrics(notice)
             return self._callbacks.on_trial_result(notice.result, notice.text, **info)
         self._tell_callbacks(notice, info)
         return False
 
-    def _tell_callbacks(self, notice: Notice, info: Mapping[str, Any]) -> None:  # noqa: C901  (one case for each notice)
+    def _tell_callbacks(self, notice: Notice, info: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912  (one case for each notice)
         call = self._callbacks.call
         match notice:
             case TrialStarted(trial):
@@ -123,12 +126,17 @@ class Observers:
                 call("on_trial_save", **info)
             case CheckpointMissed(trial, failure):
                 _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", trial.trial_id, failure)
+            case MetricMissed(trial, metric):
+                _log.warning("%s", warning_for(metric, trial))
             case TrialSilent():
                 _tell_of_silence(notice)
             case AttemptFailed(_, _, True):
                 call("on_trial_recover", **info)
-            case AttemptFailed():
+            case AttemptFailed(trial, failure, _, objection):
                 call("on_trial_error", **info)
+                if objection and failure.kind not in self._kinds_refused:
+                    self._kinds_refused.add(failure.kind)
+                    _log.warning("trial %s is not tried again: %s", trial.trial_id, objection)
             case TrialEnded(trial):
                 if self._awaited and trial.ending is Ending.COMPLETED:
                     self._tell_of_awaited(trial, trial.summary)
@@ -144,17 +152,6 @@ class Observers:
         if self._callbacks.has("on_checkpoint"):
             path = trial_directory(self._experiment_path, info["trial"].trial_id) / checkpoint.directory
             self._callbacks.call("on_checkpoint", checkpoint=Checkpoint(path), **info)
-
-    def _look_for_metric(self, notice: ResultRecorded) -> None:
-        if self._metric is None or self._metric in notice.flat:
-            return
-        _log.warning(
-            "trial %s reported no metric %r, by which it is to be judged; its result has: %s",
-            notice.trial.trial_id,
-            self._metric,
-            ", ".join(sorted(notice.flat)),
-        )
-        self._metric = None
 
     def _await_metrics(self, notice: ResultRecorded) -> None:
         self._awaited.difference_update(notice.flat)

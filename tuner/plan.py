@@ -30,6 +30,8 @@ from .defaults import chosen
 
 _USED_BY: Final = "_used_by"
 """Attribute of a scheduler or searcher: the run that it has become part of."""
+_MANY_SLOTS: Final = 10_000
+"""More trials than ever run at once on one machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +159,15 @@ class Plan:
             mode=self.mode,
             max_trials=self.searcher.total_samples(self.tune.num_samples),
             max_concurrent=max_concurrent,
-            max_failures=self.failure.max_failures,
-            fail_fast=bool(self.failure.fail_fast),
+            **self.failure.policies(ResourcePool(capacity).num_fitting(request, max_concurrent or _MANY_SLOTS)),
             time_budget_s=self.tune.budget_s,
             stop_grace_s=self.failure.stop_grace_s,
             interrupt_grace_s=self.run.interrupt_grace_s,
             report_timeout_s=self.failure.report_timeout_s,
             checkpoints=self.checkpoint.policy(is_class=is_class_trainable(self.trainable), can_save=can_be_saved(self.trainable)),
             several_objectives=self.several_objectives,
+            is_metric_required=os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING") != "1",
+            has_late_metrics=any(getattr(part, "adds_metrics", False) is True for part in (self.trainable, *(self.run.callbacks or ()))),
         )
 
     def _default_request(self) -> Mapping[str, float]:

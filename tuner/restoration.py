@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from schedulers import FIFOScheduler
@@ -112,9 +113,15 @@ def _argument_for(absent: Absent) -> str:
     return found[1] if found[1] in _SINGLE_FIELDS else found[0].partition(".")[0]
 
 
-def restore_line(directory: Path, plan: Plan) -> str:
-    """Return the line of Python that continues an experiment: what was recorded is not given again, all else under its argument's name."""
-    return _line(directory, plan.name, _given_again(noted_parts(plan)))
+def restore_line(directory: Path, plan: Plan, **others: str) -> str:
+    """Return the line of Python that continues an experiment: what was recorded is not given again, all else under its argument's name.
+
+    Args:
+        directory: Its directory.
+        plan: What was declared.
+        **others: Further arguments of `Tuner.restore`, as Python code.
+    """
+    return _line(directory, plan.name, _given_again(noted_parts(plan)), others)
 
 
 def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
@@ -143,8 +150,10 @@ def _given_again(parts: Mapping[str, Any]) -> Sequence[str]:
     return [argument.removesuffix("=") for argument in given_again(absent)]
 
 
-def _line(directory: Path, name: str, again: Sequence[str]) -> str:
-    return f"Tuner.restore({str(directory)!r}, {_variable(name)}{''.join(f', {argument}={argument}' for argument in again)}).fit()"
+def _line(directory: Path, name: str, again: Sequence[str], others: Mapping[str, str] = MappingProxyType({})) -> str:
+    arguments = {**{argument: argument for argument in again}, **others}
+    given = "".join(f", {argument}={code}" for argument, code in arguments.items())
+    return f"Tuner.restore({str(directory)!r}, {_variable(name)}{given}).fit()"
 
 
 def _variable(name: str) -> str:

@@ -11,16 +11,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from schedulers.decisions import Reason
 from tuner.analysis.persistence import Persistence
 from tuner.analysis.rows import JournalRows, histories_of
 from tuner.analysis.undecided import why_undecided
 from tuner.core.counsel import TIME_BUDGET
 from tuner.core.events import StopRequested
 from tuner.core.experiment import Experiment
+from tuner.core.failure_causes import COMMON_FAILURE, common_failure
+from tuner.core.metric_watch import METRIC_NOT_REPORTED
 from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
-from tuner.errors import CannotPause
+from tuner.errors import CannotPause, MetricNotReported
 from tuner.execution import leftovers
 from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
@@ -268,19 +271,26 @@ class Run:
         """Tell the user why the experiment ended before all its trials had, if so, and return the rule for which it did.
 
         Raises:
-            CannotPause: If it cannot go on as it was declared.
+            CannotPause: If its scheduler pauses trials that cannot be paused.
+            MetricNotReported: If a trial has completed and no trial has reported the metric.
         """
         how = f"continue with\n    {restore_line(self._directory, self._plan)}"
+        rule = experiment.stop_reason.rule if experiment.stop_reason else ""
+        if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
+            raise MetricNotReported(f"{experiment.misuse}\n{_how_to_name_the_metric(self._directory, self._plan, experiment.stop_reason)}")
         if experiment.misuse:
             raise CannotPause(f"{experiment.misuse}; when this is mended, {how}")
         if experiment.stall:
             _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
-        rule = experiment.stop_reason.rule if experiment.stop_reason else ""
         if rule == TIME_BUDGET:
             budget_s = experiment.settings.time_budget_s
             console.print_notice(f"the time budget of {budget_s:g} s is used up; restore with a larger time_budget_s to go on")
         if rule in ("", TIME_BUDGET) and (why := why_undecided(self._plan.scheduler, experiment.trials)):
             console.print_notice(why)
+        if experiment.stop_reason and rule == COMMON_FAILURE:
+            again = f"continue with\n    {restore_line(self._directory, self._plan, restart_errored='True')}"
+            console.print_notice(f"stopped: {common_failure(experiment.stop_reason)}; mend that and {again}")
+            console.print_notice("FailureConfig(max_common_failures=None) has all trials run whatever they fail with")
         if cause := cause_of_interruption(rule):
             console.print_notice(f"interrupted by {cause}; {how}")
         return rule
@@ -319,6 +329,17 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
     plan.connect()
     rebuilt = rebuild(plan, directory, resumption.settings, usable(plan, directory), ConfigCodec(plan.space, ObjectStore(directory)))
     return Finished(directory, rebuilt.state.experiment.trials)
+
+
+def _how_to_name_the_metric(directory: Path, plan: Plan, reason: Reason) -> str:
+    """Return how an experiment goes on whose metric no trial has reported."""
+    named_by = next((name for name, part in (("scheduler", plan.scheduler), ("search_alg", plan.searcher)) if part.metric), "")
+    name = "metric" if plan.tune.metric or not named_by else named_by
+    given = (repr(reason.numbers["meant"]) if reason.numbers["meant"] else "...") if name == "metric" else name
+    return (
+        f"have it reported, or name one that is, and continue with\n    {restore_line(directory, plan, **{name: given})}\n"
+        "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets an experiment go on without"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,10 +275,15 @@ def _has_settled(trial: Trial) -> bool:
 def usable(plan: Plan, directory: Path) -> Snapshot | None:
     """Return the newest snapshot from which this plan can go on; None where the whole journal has to be replayed.
 
-    That is so where another scheduler, searcher, stop criterion or space is to take over: it has to hear of the past.
+    That is so where another scheduler, searcher, stop criterion or space is to take over, or another metric counts: they have to hear of
+    the past.
     """
     snapshot = load_newest(directory)
-    return snapshot if snapshot and snapshot.state.get("identity") == identity(plan) else None
+    if snapshot is None:
+        return None
+    now, then = identity(plan), snapshot.state.get("identity")
+    is_same = isinstance(then, dict) and now == {"objective": now.get("objective"), **then}  # earlier releases did not note it
+    return snapshot if is_same else None
 
 
 def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
@@ -296,7 +301,7 @@ def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
 def identity(plan: Plan) -> dict[str, Any]:
     """Return what has to be the same for one plan to go on from the state of another."""
     parts = {"space": dict(plan.declared_space), "scheduler": plan.scheduler, "searcher": plan.searcher, "stop": plan.run.stop}
-    return {name: note(part) for name, part in parts.items()}
+    return {name: note(part) for name, part in parts.items()} | {"objective": [plan.metric, plan.mode]}
 
 
 def fixed_period_s() -> float | None:

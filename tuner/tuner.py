@@ -27,7 +27,7 @@ from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, Tu
 from .directory import Record, check_restorable, named_directory, new_directory, read_record, remove_unused
 from .handle import Handle
 from .helm import Line
-from .interrupts import INTERRUPTED_EXIT_CODE, end_script_with, is_script
+from .interrupts import CODES_AT_THE_END, end_script_with, is_script
 from .plan import Plan, make_plan, with_seed
 from .relaunch import take_rerun, take_resume
 from .repetition import compared, plan_rerun
@@ -109,6 +109,8 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
         resume_config: ResumeConfig | None = None,
+        metric: str | None = None,
+        mode: Literal["min", "max"] | None = None,
         scheduler: Scheduler | None = None,
         search_alg: Searcher | None = None,
         num_samples: int | None = None,
@@ -148,7 +150,9 @@ class Tuner:
             tune_config: What is searched for, and how, as a whole.
             run_config: How it is run, as a whole; its ``name`` and ``storage_path`` do not matter.
             resume_config: What becomes of which trials, instead of the three switches.
-            scheduler: As in `TuneConfig`, like the following four.
+            metric: As in `TuneConfig`, like the following six. With another metric, scheduler and searcher hear all earlier results again.
+            mode: The direction of `metric`.
+            scheduler: Governs the trials that go on and those to come.
             search_alg: Another searcher learns from what it proposes itself, and nothing from earlier configurations.
             num_samples: With more of them there will be more trials.
             time_budget_s: Counts from the beginning of the experiment; with more of it interrupted trials go on.
@@ -182,6 +186,8 @@ class Tuner:
             tune_config,
             run_config,
             tune=_given(
+                metric=metric,
+                mode=mode,
                 scheduler=scheduler,
                 search_alg=search_alg,
                 num_samples=num_samples,
@@ -225,7 +231,8 @@ class Tuner:
     def fit(self) -> ResultGrid:
         """Run the experiment and return the results of all its trials.
 
-        A trial that fails does not raise: its error is in the results.
+        A trial that fails does not raise: its error is in the results. Where all trials fail for one cause, the experiment stops early (see
+        ``FailureConfig(max_common_failures=...)``) and says how it is continued, and the exit code of a script will be 1.
 
         The first Ctrl-C, or another signal that asks a program to end (SIGTERM, SIGHUP, and what batch systems send), lets running trials
         save and leave within ``RunConfig(interrupt_grace_s=...)``; the second kills them. So does a time limit that is nearly over. The
@@ -240,6 +247,7 @@ class Tuner:
             TrainableNotPicklable: If the trainable cannot be carried to a worker process; names the variable to blame.
             ExperimentExists: If the directory of this name already holds an experiment.
             StorageError: If the storage path cannot be written to.
+            MetricNotReported: If a trial completed and no trial has ever reported the metric.
             TrialFailed: If a trial failed and ``FailureConfig(fail_fast="raise")`` was given.
             SystemExit: In a script that was told to end, once everything is saved: with 128 plus the signal's number (143 for SIGTERM,
                 129 for SIGHUP), or 124 at the time limit.
@@ -446,6 +454,6 @@ def _raise_if_told(plan: Plan, finished: Finished) -> None:
         raise TrialFailed(f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}")
     if finished.exit_code is None or not is_script():
         return
-    if finished.exit_code != INTERRUPTED_EXIT_CODE:
+    if finished.exit_code not in CODES_AT_THE_END:
         raise SystemExit(finished.exit_code)
     end_script_with(finished.exit_code)

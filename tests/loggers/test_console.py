@@ -13,6 +13,7 @@ from rich.cells import cell_len
 
 from tests.loggers.scenes import trial_at
 from tuner.core.progress import Progress
+from tuner.core.trial import Failure, Trial
 from tuner.loggers.console import Console
 from tuner.loggers.console_view import Scene, best_line, headline, live_view, status_line, summary_view
 from tuner.loggers.progress_table import trial_table
@@ -214,10 +215,11 @@ def test_plain_output_is_a_line_per_lead_failure_and_tenth(progress, trials):
         "new best trial t00008 last 0.42 (iter 9)  best 0.32 (iter 8)  lr=0.009",
         status_line(progress).text,
         "t00009 failed in attempt 1, giving up: ValueError: exploded  /results/cifar/t00009/error.txt",
+        "  Traceback",
     ]
     clock.now += 30
     console.on_step_end(1, trials)
-    assert stream.getvalue().splitlines()[3:] == [status_line(progress).text]
+    assert stream.getvalue().splitlines()[4:] == [status_line(progress).text]
 
 
 def test_the_progress_is_asked_for_twice_a_second_at_most(progress, trials):
@@ -230,14 +232,59 @@ def test_the_progress_is_asked_for_twice_a_second_at_most(progress, trials):
     assert len(asked) == 2
 
 
-def test_a_flood_of_failures_is_only_counted_after_ten(progress, trials):
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: exploded'
+
+
+def failing(number, message="exploded", traceback=TRACEBACK):
+    trial = Trial(f"t{number:05d}", {}, {})
+    trial.failures.append(Failure("ValueError", message, traceback))
+    return trial
+
+
+def test_failures_of_one_cause_are_told_once_with_their_traceback_and_counted(progress, trials):
     stream = io.StringIO()
     console, _ = console_on(stream, progress)
-    for _ in range(50):
-        console.on_trial_error(1, trials, trials[-1])
+    for number in range(50):
+        console.on_trial_error(1, trials, failing(number))
+    assert stream.getvalue().splitlines() == [
+        "t00000 failed in attempt 0, giving up: ValueError: exploded",
+        "  Traceback (most recent call last):",
+        '    File "a.py", line 3, in f',
+        "  ValueError: exploded",
+        "10 failures so far: ValueError at a.py:3 in f",
+    ]
+
+
+def test_that_a_trial_is_given_up_is_told_even_if_its_failure_was_told_before(progress, trials):
+    stream = io.StringIO()
+    console, _ = console_on(stream, progress)
+    console.on_trial_recover(1, trials, failing(1, traceback=""))
+    console.on_trial_error(1, trials, failing(1, traceback=""))
+    console.on_trial_error(1, trials, failing(2, traceback=""))
+    assert stream.getvalue().splitlines() == [
+        "t00001 failed in attempt 0, trying again: ValueError: exploded",
+        "t00001 failed in attempt 0, giving up: ValueError: exploded",
+    ]
+
+
+def test_the_middle_of_a_long_traceback_is_left_to_the_file(progress, trials):
+    stream = io.StringIO()
+    console, _ = console_on(stream, progress)
+    console.on_trial_error(1, trials, failing(1, traceback="\n".join(f"line {number}" for number in range(200))))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 42
+    assert "all of it is in error.txt" in lines[9]
+    assert lines[-1] == "  line 199"
+
+
+def test_a_flood_of_causes_is_only_listed_at_the_end(progress, trials):
+    stream = io.StringIO()
+    console, _ = console_on(stream, progress)
+    for number in range(50):
+        console.on_trial_error(1, trials, failing(number, message="x" * number, traceback=""))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 11
-    assert lines[-1] == "further failures are only counted"
+    assert lines[-1] == "further causes of failures are only listed at the end"
 
 
 def test_verbose_2_tells_how_each_trial_ended(progress, trials):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.loggers.scenes import failed_trial, trial_at
 from tuner.loggers.console import Console
-from tuner.loggers.console_view import Scene, live_view
+from tuner.loggers.console_view import Scene, live_view, summary_view
 from tuner.loggers.displays import NotebookDisplay, TerminalDisplay, can_redraw, notebook
 from tuner.loggers.html_view import html_of
 from tuner.loggers.view import Line, Piece, Tone, rendered
@@ -166,7 +166,7 @@ def test_no_color_is_respected(monkeypatch, no_color):
 
 
 def test_the_view_leaves_room_for_failures_on_a_low_terminal(progress, trials):
-    failed = {f"t{number:05d}": failed_trial(number, is_over=number % 2 == 0) for number in range(40)}
+    failed = {f"t{number:05d}": failed_trial(number, is_over=number % 2 == 0, message="x" * number) for number in range(40)}
     scene = Scene(replace(progress, running=[trial_at(number) for number in range(9, 40)]), trials, failed)
     lines = [line.text for line in rendered(live_view(scene, 80, 24), 80)]
     assert len(lines) == 24 - 2
@@ -181,3 +181,13 @@ def test_the_view_leaves_room_for_failures_on_a_low_terminal(progress, trials):
 def test_the_view_is_never_higher_than_the_terminal_by_more_than_its_fixed_lines(progress, trials, height):
     scene = Scene(progress, trials, {"t00009": trials[9]})
     assert len(rendered(live_view(scene, 80, height), 80)) <= max(height - 1, 7)
+
+
+def test_failures_of_one_cause_share_a_row_with_their_number(progress, trials):
+    failed = [failed_trial(number) for number in range(9, 40)] + [failed_trial(50, message="something else")]
+    lines = [line.text for line in rendered(summary_view(Scene(progress, [*trials, *failed]), 100), 100)]
+    (heading,) = [number for number, line in enumerate(lines) if line.startswith("failed ")]
+    assert lines[heading].split() == ["failed", "trials", "attempt", "error", "log"]
+    assert lines[heading + 1].split()[:4] == ["t00009", "32", "1,", "gave"]
+    assert lines[heading + 2].split()[:4] == ["t00050", "1", "1,", "gave"]
+    assert not any("more failed" in line for line in lines)

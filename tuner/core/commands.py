@@ -164,6 +164,19 @@ class CheckpointMissed:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricMissed:
+    """A trial has reported many results, and no trial has ever reported the metric to optimise.
+
+    Attributes:
+        trial: The trial.
+        metric: The metric.
+    """
+
+    trial: Trial
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrialSilent:
     """A trial has not reported for much longer than usual, and may hang.
 
@@ -195,11 +208,19 @@ class TrialGrafted:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """An attempt failed; the trial is PENDING again where `will_retry`, else ERROR."""
+    """An attempt failed; the trial is PENDING again where `will_retry`, else ERROR.
+
+    Attributes:
+        trial: The trial.
+        failure: What went wrong.
+        will_retry: Whether it is tried again.
+        objection: Why it is not, although it has retries left; empty where it has none.
+    """
 
     trial: Trial
     failure: Failure
     will_retry: bool
+    objection: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +236,7 @@ Notice = (
     | ResultRecorded
     | CheckpointRecorded
     | CheckpointMissed
+    | MetricMissed
     | TrialSilent
     | TrialPaused
     | TrialGrafted

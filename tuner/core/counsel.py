@@ -16,6 +16,8 @@ from schedulers.scheduler import Scheduler
 
 from .deadlines import earliest
 from .defects import checked
+from .failure_causes import COMMON_FAILURE
+from .metric_watch import METRIC_NOT_REPORTED
 from .result import TRAINING_ITERATION
 from .stoppers import Stopper
 from .trial import Ending, Trial
@@ -93,9 +95,14 @@ class Counsel:
         """Experiment time at which `reason_to_end` is worth asking even if nothing happens; None for no such time."""
         return earliest(self.time_budget_s, self.stopper.due_s)
 
-    def reason_to_end(self, now_s: float) -> Reason | None:
-        """Return why the whole experiment is to end now; None if it is not."""
-        said = self._settle(self._ends(now_s))
+    def reason_to_end(self, now_s: float, own: Reason | None = None) -> Reason | None:
+        """Return why the whole experiment is to end now; None if it is not.
+
+        Args:
+            now_s: Experiment time.
+            own: A reason that the experiment itself has, beside those of time budget and stop criterion; None for none.
+        """
+        said = self._settle(self._ends(now_s) or ((StopAll(own),) if own else ()))
         return next((one.reason for one in said if isinstance(one, StopAll)), None) if said else None
 
     def on_trial_add(self, trial: Trial) -> Sequence[Decision]:
@@ -150,8 +157,8 @@ class Counsel:
 
 
 def ending_for(reason: Reason) -> Ending:
-    """Return what it means to a trial to be ended for this: more time may be given later, a stop criterion has decided."""
-    return Ending.INTERRUPTED if reason.rule == TIME_BUDGET else Ending.STOPPED_EARLY
+    """Return what it means to a trial to be ended for this: more time may be given and an error mended, a stop criterion has decided."""
+    return Ending.INTERRUPTED if reason.rule in (TIME_BUDGET, METRIC_NOT_REPORTED, COMMON_FAILURE) else Ending.STOPPED_EARLY
 
 
 def _gist(decision: Decision | StopAll) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from . import commands as cmd
 from . import events as ev
 from .counsel import Advice, ending_for
 from .lifecycle import WorkerMove, can_move_worker, move_worker
+from .metric_watch import METRIC_NOT_REPORTED, error_for
 from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
 from .state import Report
 from .steering import SteeredLives
@@ -129,8 +130,12 @@ class Experiment(SteeredLives):
         self._waiting[trial.trial_id] = report
         self._is_unsettled |= self.desk.hear()
         trial.summarise(flat)
+        self._failure_tally.hear(trial.farthest_iteration)
+        is_metric_missed = self._metric_watch.hear(flat)
         self.best.consider(trial, flat)
         self._out.notices.append(cmd.ResultRecorded(trial, report.result, flat, event.text))
+        if is_metric_missed:
+            self._out.notices.append(cmd.MetricMissed(trial, self._metric_watch.missing[0]))
         self._out.delete(trial, self._keeper.release(trial))
         if event.checkpoint:
             self._keep(trial, event.checkpoint, flat)
@@ -217,13 +222,21 @@ class Experiment(SteeredLives):
         return is_usual and not (self._out.notices or self.counsel.given or self._out.remarks or self.is_finished)
 
     def _look_at_the_clock(self) -> None:
-        if not self._stopping and (said := self.counsel.reason_to_end(self._now_s)):
+        if not self._stopping and (said := self.counsel.reason_to_end(self._now_s, self._own_reason_to_end())):
+            if said.rule == METRIC_NOT_REPORTED:
+                self.misuse = error_for(said)
             self._stop_all(ending_for(said), said)
         if not self._patience.may_be_over(self._now_s):
             return
         self._kill_overdue()
         silent = self._patience.suspicious(self._now_s)
         self._out.notices += [cmd.TrialSilent(self.roster.live[one.trial_id], one.silent_s, one.usual_s) for one in silent]
+
+    def _own_reason_to_end(self) -> Reason | None:
+        """Return why it makes no sense to go on, whatever scheduler and stop criterion say."""
+        endings = self.roster.num_by_ending
+        num_succeeded = endings[Ending.COMPLETED] + endings[Ending.STOPPED_EARLY]
+        return self._metric_watch.reason_to_end or self._failure_tally.reason_to_end(num_succeeded)
 
     def _kill_overdue(self) -> None:
         for overdue in self._patience.exhausted(self._now_s):

@@ -203,16 +203,20 @@ class TrialLives(ExperimentState):
                 trial.intention = None
 
     def _retry_or_give_up(self, trial: Trial) -> None:
-        if 0 <= self.settings.max_failures <= trial.num_failures:
+        if not self._retries.has_retries_left(trial):
             self._give_up(trial)
+            return
+        if objection := self._retries.objection(trial):
+            self._give_up(trial, objection)
             return
         self.roster.retry(trial, self._now_s)
         self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
-    def _give_up(self, trial: Trial) -> None:
+    def _give_up(self, trial: Trial, objection: str = "") -> None:
         self.roster.fail(trial)
+        self._failure_tally.add(trial)
         self.desk.hear()
-        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False))
+        self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False, objection=objection))
         self._part_with(trial)
         self._apply(self.counsel.on_trial_error(trial))
         if self.settings.fail_fast:
@@ -220,6 +224,8 @@ class TrialLives(ExperimentState):
 
     def _end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
         self.roster.end(trial, ending, reason)
+        if ending is Ending.COMPLETED:
+            self._metric_watch.complete(trial)
         self.desk.hear()
         self._out.notices.append(cmd.TrialEnded(trial))
         if ending is Ending.INTERRUPTED and self._stopping:

@@ -101,7 +101,7 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     trial.next_checkpoint = fields["next_checkpoint"]
     trial.resumed_iteration = fields["resumed_iteration"]
     trial.superseded_attempt = fields["superseded_attempt"]
-    trial.failures = [Failure(**failure) for failure in fields["failures"]]
+    trial.failures = [failure_from(failure) for failure in fields["failures"]]
     return trial
 
 
@@ -189,4 +189,10 @@ def checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
 
 def failure_fields(failure: Failure) -> Fields:
     """Return a failure as JSON values."""
-    return {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
+    fields = {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
+    return {**fields, "bases": list(failure.bases)} if failure.bases else fields
+
+
+def failure_from(fields: Mapping[str, Any]) -> Failure:
+    """Return the failure that `failure_fields` has described; earlier releases did not note what an exception is derived from."""
+    return Failure(**{**fields, "bases": tuple(fields.get("bases", ()))})

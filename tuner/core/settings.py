@@ -46,6 +46,14 @@ class ExperimentSettings:
         checkpoints: When to save, what to keep.
         several_objectives: Metric and mode of each objective where searcher or scheduler have several, and `metric` may be None; else
             empty. What is optimised in either case is `objectives`.
+        is_metric_required: Whether the experiment ends with an error once a trial has completed and no trial has reported the metric.
+        has_late_metrics: Whether something adds metrics to results after they were reported, such as a validation; the metric is then
+            not looked for in what trials report.
+        retry_on: Names of exceptions that are worth all retries, see `RetryPolicy`.
+        no_retry_on: Names of exceptions that are worth none.
+        max_identical_failures: After how many failures of one cause without progress in between a trial is given up; None for no limit.
+        max_common_failures: After how many trials that have failed for one cause the experiment ends as long as none succeeds; None for
+            no limit.
     """
 
     capacity: Mapping[str, float]
@@ -62,11 +70,25 @@ class ExperimentSettings:
     report_timeout_s: float | None = None
     checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     several_objectives: tuple[tuple[str, str], ...] = ()
+    # What follows is off where the settings were recorded by a release that did not have it, so that a replay decides as it did.
+    is_metric_required: bool = False
+    has_late_metrics: bool = False
+    retry_on: tuple[str, ...] = ()
+    no_retry_on: tuple[str, ...] = ()
+    max_identical_failures: int | None = None
+    max_common_failures: int | None = None
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
         """Metric and mode (``"min"`` or ``"max"``) of everything that is optimised: several, one, or none."""
         return self.several_objectives or (((self.metric, self.mode),) if self.metric and self.mode else ())
+
+    @property
+    def watched_metrics(self) -> tuple[str, ...]:
+        """The metrics that trials have to report sooner or later."""
+        if self.has_late_metrics:
+            return ()
+        return tuple(metric for metric, _ in self.several_objectives) or ((self.metric,) if self.metric else ())
 
     def as_fields(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
@@ -78,4 +100,6 @@ class ExperimentSettings:
         policy = fields["checkpoints"]
         retention = RetentionPolicy(**policy["retention"])
         several = tuple((str(metric), str(mode)) for metric, mode in fields.get("several_objectives", ()))
-        return cls(**{**fields, "several_objectives": several, "checkpoints": CheckpointPolicy(**{**policy, "retention": retention})})
+        names = {name: tuple(fields.get(name, ())) for name in ("retry_on", "no_retry_on")}
+        checkpoints = CheckpointPolicy(**{**policy, "retention": retention})
+        return cls(**{**fields, **names, "several_objectives": several, "checkpoints": checkpoints})

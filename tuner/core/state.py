@@ -13,14 +13,17 @@ from .commands import Outbox
 from .counsel import Counsel
 from .deadlines import earliest
 from .exploits import ExploitDesk
+from .failure_causes import FailureTally, RetryPolicy
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .memory import intention_fields, intention_from
+from .metric_watch import MetricWatch
 from .patience import Patience
 from .roster import Roster
 from .search_desk import SearchDesk
 from .settings import ExperimentSettings
 from .stoppers import Stopper
+from .tracked_metric import TrackedMetric
 from .trial import Ending, Intention, Status, Trial, WorkerState
 from .view import ExperimentWindow
 
@@ -55,6 +58,7 @@ class ExperimentState:
 
     def __init__(self, settings: ExperimentSettings, scheduler: Scheduler, stopper: Stopper) -> None:
         """Create an experiment without trials."""
+        self.settings = settings
         self.roster = Roster(settings.capacity, settings.max_concurrent)
         self.exploits = ExploitDesk(self.roster)
         self.best = Leaderboard(settings.metric, settings.mode)
@@ -71,6 +75,14 @@ class ExperimentState:
 
     def _begin_session(self, settings: ExperimentSettings) -> None:
         """Take over the settings that hold for one driver's life; no worker is alive."""
+        if (settings.metric, settings.mode) != (self.settings.metric, self.settings.mode):
+            self.best = Leaderboard(settings.metric, settings.mode)
+            for trial in self.roster.trials:
+                trial.objective = TrackedMetric()
+            self.best.recall(self.roster.trials)
+        self._metric_watch = MetricWatch(settings.watched_metrics, is_required=settings.is_metric_required, trials=self.roster.trials)
+        self._failure_tally = FailureTally(settings.max_common_failures, self.roster.trials)
+        self._retries = RetryPolicy(settings.max_failures, settings.retry_on, settings.no_retry_on, settings.max_identical_failures)
         self.settings = settings
         self.stall = self.misuse = ""
         self.roster.move_to(settings.capacity, settings.max_concurrent)
@@ -118,6 +130,8 @@ class ExperimentState:
         return {
             "settings": self.settings.as_fields(),
             "roster": self.roster.state_dict(),
+            "metric_watch": self._metric_watch.state_dict(),
+            "failure_tally": self._failure_tally.state_dict(),
             "desk": self.desk.state_dict(),
             "patience": self._patience.state_dict(),
             "typical_request": dict(self._typical_request),
@@ -134,6 +148,14 @@ class ExperimentState:
         self.exploits.load(self.roster.trials)
         self._stirring = {trial_id: trial for trial_id, trial in self.roster.paused.items() if trial.exploit or trial.is_to_resume}
         (self.best.recall if "best" in state else self.best.load)(self.roster.trials)  # earlier releases have a board of their own
+        self._failure_tally = FailureTally(self.settings.max_common_failures, self.roster.trials)
+        if "failure_tally" in state:
+            self._failure_tally.load_state_dict(state["failure_tally"])
+        self._metric_watch = MetricWatch(
+            self.settings.watched_metrics, is_required=self.settings.is_metric_required, trials=self.roster.trials
+        )
+        if "metric_watch" in state:  # earlier releases did not look for it
+            self._metric_watch.load_state_dict(state["metric_watch"], self.roster.__getitem__)
         self.desk.load_state_dict(state["desk"])
         self._patience.load_state_dict(state["patience"])
         self._typical_request = state["typical_request"]

@@ -66,11 +66,13 @@ class Failure:
         kind: Name of the exception type, or what happened to the process, e.g. ``"ValueError"`` or ``"killed by SIGSEGV"``.
         message: One line.
         traceback: The formatted traceback, or what is known instead of it (the last lines of stderr); may be empty.
+        bases: Names of the classes that the exception's type is derived from, nearest first; empty where there is no exception.
     """
 
     kind: str
     message: str
     traceback: str = ""
+    bases: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return ``kind: message``."""

@@ -11,6 +11,7 @@ import re
 import traceback
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tuner.core.trial import Failure
 
@@ -31,12 +32,13 @@ def describe(error: BaseException) -> Failure:
         'ValueError: lr must be positive'
     """
     text = f"exited with code {_safe_text(error.code)}" if isinstance(error, SystemExit) else _safe_text(error)
-    return Failure(_encodable(type(error).__name__), _encodable(_one_line(conceal(text))), _encodable(_traceback(error)))
+    bases = tuple(_encodable(kind.__name__) for kind in type(error).__mro__[1:] if kind not in (Exception, BaseException, object))
+    return Failure(_encodable(type(error).__name__), _encodable(_one_line(conceal(text))), _encodable(_traceback(error)), bases)
 
 
-def as_message(failure: Failure) -> dict[str, str]:
+def as_message(failure: Failure) -> dict[str, Any]:
     """Return the failure in the form in which it travels, see `messages`."""
-    return {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
+    return {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback, "bases": list(failure.bases)}
 
 
 def with_notebook_source(trace: str) -> str:

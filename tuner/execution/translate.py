@@ -84,9 +84,14 @@ def _checkpoint(message: Mapping[str, Any]) -> CheckpointRecord:
 def _failure(message: Mapping[str, Any]) -> Failure:
     fields = _mapping(message, "failure")
     kind, text, traceback = (fields.get(name) for name in ("kind", "message", "traceback"))
-    if isinstance(kind, str) and isinstance(text, str) and isinstance(traceback, str):
-        return Failure(kind, text, with_notebook_source(traceback))
-    raise _malformed("failure", "an object with the strings kind, message and traceback", fields)
+    bases = fields.get("bases", [])
+    if all(isinstance(part, str) for part in (kind, text, traceback)) and _is_list_of_strings(bases):
+        return Failure(str(kind), str(text), with_notebook_source(str(traceback)), tuple(bases))
+    raise _malformed("failure", "an object with the strings kind, message and traceback, and the list of strings bases", fields)
+
+
+def _is_list_of_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -138,6 +138,8 @@ def _settings(recording: Recording, slots: Slots, metric: str, mode: Mode, *, ca
         max_concurrent=slots.max_concurrent,
         max_failures=0,
         fail_fast=False,
+        is_metric_required=False,
+        max_common_failures=None,
         time_budget_s=None,
         stop_grace_s=math.inf,
         report_timeout_s=None,

@@ -225,7 +225,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
                 run_config=RunConfig(
                     name=self._experiment_name(data),
                     storage_path=directory,
-                    failure_config=FailureConfig(fail_fast=self.error_score == "raise"),
+                    failure_config=FailureConfig(fail_fast=self.error_score == "raise", max_common_failures=None),
                     verbose=min(self.verbose, MOST_VERBOSE),
                     durability="process" if self.storage_path is None else "group",
                     executor=self.executor,

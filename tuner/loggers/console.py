@@ -8,10 +8,12 @@ import logging
 import sys
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, cast, final
 
+from tuner.core.failure_causes import Cause, cause_of
 from tuner.core.progress import Progress
 from tuner.core.trial import Trial
 
@@ -19,9 +21,11 @@ from .callback import Callback
 from .console_view import (
     Scene,
     best_line,
+    common_failure_line,
     counts_line,
     ending_line,
     failure_line,
+    failure_lines,
     live_view,
     resources_line,
     status_line,
@@ -31,7 +35,7 @@ from .curves import Curves
 from .displays import Display, NotebookDisplay, PlainDisplay, Show, TerminalDisplay, can_redraw, notebook
 from .formatting import printable
 from .lasting_stream import LastingStream
-from .progress_table import TableOptions
+from .progress_table import TableOptions, log_path
 from .reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter, TableReporter
 
 _REFRESH_S: Final = 0.5
@@ -40,7 +44,11 @@ _PAUSES: Final = 50
 _STATUS_S: Final = 30.0
 _NEW_BEST_S: Final = 5.0
 _STATUS_FRACTION: Final = 0.1
-_MAX_FAILURE_LINES: Final = 10
+_MAX_CAUSES: Final = 10
+"""So many causes of failures are told; what fails for another one is only counted."""
+_MAX_TRACEBACKS: Final = 3
+_TOLD_NUMBERS: Final = frozenset({10, 100, 1_000, 10_000, 100_000})
+"""At these numbers of failures for one cause there is a line more."""
 
 _log = logging.getLogger("tuner")
 
@@ -50,8 +58,9 @@ class Console(Callback):
     """Shows the progress of an experiment.
 
     On a terminal and in a notebook a view is redrawn in place, at most twice a second, and gives way to a summary at the end. Elsewhere
-    there is a line every 30 seconds and every tenth of the trials, one when another trial takes the lead, and one for each failed attempt,
-    the first ten of them. Text of the user's is printed with control characters written out.
+    there is a line every 30 seconds and every tenth of the trials, and one when another trial takes the lead. The first failure of each
+    cause is told with its traceback, further ones of that cause are counted. Text of the user's is printed with control characters written
+    out.
 
     Args:
         progress: Returns how far the experiment is; called a few times a second at most.
@@ -92,7 +101,8 @@ class Console(Callback):
         self._next_fraction = _STATUS_FRACTION
         self._leader: Trial | None = None
         self._failed: dict[str, Trial] = {}
-        self._num_failure_lines = 0
+        self._num_failures: Counter[Cause] = Counter()
+        self._ending_causes: set[Cause] = set()
         self._curves: Curves | None = None
 
     def print_notice(self, text: str) -> None:
@@ -247,14 +257,23 @@ class Console(Callback):
     def _tell_failure(self, trial: Trial, *, will_retry: bool) -> None:
         self._failed.pop(trial.trial_id, None)
         self._failed[trial.trial_id] = trial
-        is_listed = self._is_drawn and self._verbose == 1
-        if self._verbose == 0 or is_listed or self._num_failure_lines > _MAX_FAILURE_LINES:
+        if self._verbose == 0 or not trial.failures:
             return
-        self._num_failure_lines += 1
-        if self._num_failure_lines > _MAX_FAILURE_LINES:
-            self._display.say("further failures are only counted")
-        else:
+        cause = cause_of(trial.failures[-1])
+        self._num_failures[cause] += 1
+        num, num_causes = self._num_failures[cause], len(self._num_failures)
+        is_first_end = not will_retry and cause not in self._ending_causes
+        if not will_retry:
+            self._ending_causes.add(cause)
+        if num_causes > _MAX_CAUSES:
+            if num == 1 and num_causes == _MAX_CAUSES + 1:
+                self._display.say("further causes of failures are only listed at the end")
+        elif num == 1 or is_first_end:
             self._display.say(failure_line(trial, will_retry=will_retry).text)
+            if num == 1 and num_causes <= _MAX_TRACEBACKS:
+                self.print_notice("\n".join(failure_lines(trial.failures[-1], log_path(trial))))
+        elif num in _TOLD_NUMBERS:
+            self._display.say(common_failure_line(num, cause).text)
 
     def _give_warnings_back(self) -> None:
         handler, self._handler = self._handler, None

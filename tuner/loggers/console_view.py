@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tuner.core.failure_causes import Cause
 from tuner.core.progress import Progress
 from tuner.core.result import flatten
 from tuner.core.tracked_metric import Evaluation
-from tuner.core.trial import Status, Trial
+from tuner.core.trial import Failure, Status, Trial
 
 from .curves import Curves
 from .formatting import duration, printable, shorten, show
-from .progress_table import TableOptions, differing, failure_table, listed, log_path, training_time, trial_table, unique
+from .progress_table import TableOptions, by_cause, differing, failure_table, listed, log_path, training_time, trial_table, unique
 from .view import GAP, Line, Piece, Tone, View, line
 
 _BAR_CELLS: Final = 20
 _MIN_BAR_CELLS: Final = 5
+_TRACEBACK_LINES: Final = 40
+_TRACEBACK_HEAD: Final = 8
 _NUM_LEADERS: Final = 5
 _LINES_BESIDE_ROWS: Final = 6
 """Headline, best, counts, heading and place of a live view, and a line to spare for the cursor."""
@@ -56,17 +58,17 @@ def live_view(scene: Scene, width: int, height: int | None = None) -> View:
     """
     progress, options = scene.progress, scene.options
     view: list[Line] = [headline(progress, width), best_line(progress), counts_line(progress)]
-    num_failures = min(len(scene.failed), options.max_error_rows)
+    groups = by_cause(reversed(scene.failed.values()))
+    num_failures = min(len(groups), options.max_error_rows)
     room = 10_000 if height is None else max(1, height - _LINES_BESIDE_ROWS)
     if height is not None and num_failures:
         num_failures = min(num_failures, max(1, room // 4))
         room = max(1, room - num_failures - 2)
-    failures = list(itertools.islice(reversed(scene.failed.values()), num_failures))
     tables = []
     if options.has_progress_table:
         trials = listed(progress, scene.trials, options, room)
         tables.append(trial_table(trials, progress, options, scene.curves, width))
-    return [*view, *tables, *_failures(failures, len(scene.failed), scene, width), _place(scene)]
+    return [*view, *tables, *_failures(groups[:num_failures], len(scene.failed), scene, width), _place(scene)]
 
 
 def summary_view(scene: Scene, width: int) -> View:
@@ -84,7 +86,7 @@ def summary_view(scene: Scene, width: int) -> View:
         line(Piece(done, Tone.STRONG), *_state_counts(progress), is_whole=True),
         *_best_configuration(progress),
         trial_table(leaders, progress, options, scene.curves, width),
-        *_failures(failed[: options.max_error_rows], len(failed), scene, width),
+        *_failures(by_cause(failed)[: options.max_error_rows], len(failed), scene, width),
         *([line(f"results in {_path(scene.experiment_path)}", is_whole=True)] if scene.experiment_path else []),
     ]
 
@@ -155,10 +157,28 @@ def _bar(fraction: float, num_cells: int) -> Line:
     return Line((Piece("━" * done, Tone.GOOD), Piece("─" * (num_cells - done), Tone.FAINT)))
 
 
-def _failures(shown: Sequence[Trial], num_all: int, scene: Scene, width: int) -> View:
+def failure_lines(failure: Failure, log: str) -> list[str]:
+    """Return the traceback of a failure, or what is known instead of it, line by line, a long one without its middle.
+
+    Args:
+        failure: What went wrong.
+        log: Where all of it stands.
+    """
+    told = failure.traceback.rstrip().splitlines()
+    if len(told) > _TRACEBACK_LINES:
+        told = [*told[:_TRACEBACK_HEAD], f"  ... all of it is in {log or 'error.txt'} ...", *told[_TRACEBACK_HEAD - _TRACEBACK_LINES :]]
+    return [f"  {printable(text)}" for text in told]
+
+
+def common_failure_line(num: int, cause: Cause) -> Line:
+    """Return how many attempts have failed for one cause."""
+    return line(f"{num} failures so far: {printable(str(cause))}", is_whole=True)
+
+
+def _failures(shown: Sequence[Sequence[Trial]], num_all: int, scene: Scene, width: int) -> View:
     if not shown:
         return []
-    num_more = num_all - len(shown)
+    num_more = num_all - sum(map(len, shown))
     more = [line(Piece(f"and {num_more} more failed trials", Tone.FAINT))] if num_more else []
     return [failure_table(shown, scene.experiment_path, width), *more]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tuner.core.failure_causes import Cause, cause_of
 from tuner.core.progress import Progress
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
@@ -104,22 +105,32 @@ def trial_table(
     return Table(columns, [_tone(trial, progress) for trial in trials])
 
 
-def failure_table(failed: Sequence[Trial], experiment_path: Path | None, width: int) -> Table:
-    """Return failed trials with what went wrong in their latest attempt, and where more is written about it.
+def by_cause(failed: Iterable[Trial]) -> list[list[Trial]]:
+    """Return trials whose latest attempt has failed in groups, one for each cause, in the order in which the first of each comes."""
+    groups: dict[Cause | None, list[Trial]] = {}
+    for trial in failed:
+        groups.setdefault(cause_of(trial.failures[-1]) if trial.failures else None, []).append(trial)
+    return list(groups.values())
+
+
+def failure_table(groups: Sequence[Sequence[Trial]], experiment_path: Path | None, width: int) -> Table:
+    """Return failed trials, a row for each cause, with what went wrong in the first one's latest attempt, and where more is written.
 
     Args:
-        failed: What to list.
+        groups: Trials that have failed for one cause each, see `by_cause`.
         experiment_path: Where paths start from for which there is no room.
         width: Characters of a line; errors are cut.
     """
+    failed = [group[0] for group in groups]
     errors = [show(str(trial.failures[-1]), _MAX_ERROR_LENGTH) if trial.failures else "no reason known" for trial in failed]
     attempts = [f"{trial.attempt}, {'gave up' if trial.status is Status.ERROR else 'trying again'}" for trial in failed]
     columns = [
         Column("failed", [trial.trial_id for trial in failed]),
+        *([Column("trials", [str(len(group)) for group in groups], is_number=True)] if any(len(group) > 1 for group in groups) else []),
         Column("attempt", attempts),
         Column("error", errors, can_shrink=True),
     ]
-    room = width - sum(column.width + len(GAP) for column in columns[:2]) - min(columns[2].width, _ERROR_LENGTH) - len(GAP)
+    room = width - sum(column.width + len(GAP) for column in columns[:-1]) - min(columns[-1].width, _ERROR_LENGTH) - len(GAP)
     paths = Column("log", [log_path(trial) for trial in failed])
     if paths.width > room:
         paths = Column("log", [log_path(trial, experiment_path) for trial in failed])

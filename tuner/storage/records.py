@@ -38,7 +38,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.memory import Translate, checkpoint_fields, exploit_fields, exploit_from, failure_fields
+from tuner.core.memory import Translate, checkpoint_fields, exploit_fields, exploit_from, failure_fields, failure_from
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.errors import StorageError
@@ -314,11 +314,11 @@ def _exited(body: Mapping[str, Any]) -> Event:
 
 
 def _checkpoint_failed(body: Mapping[str, Any]) -> Event:
-    return CheckpointFailed(body["id"], body["a"], Failure(**body["failure"]))
+    return CheckpointFailed(body["id"], body["a"], failure_from(body["failure"]))
 
 
 def _failure(fields: Mapping[str, Any] | None) -> Failure | None:
-    return None if fields is None else Failure(**fields)
+    return None if fields is None else failure_from(fields)
 
 
 def _checkpoint(fields: Mapping[str, Any] | None) -> CheckpointRecord | None:

@@ -1,0 +1,185 @@
+"""The same exception at the same place is one cause: it is not tried for ever, and does not fail a hundred trials."""
+
+from tests.core.conversation import BOOM, Conversation, starts, suggest
+from tuner.core.commands import AttemptFailed
+from tuner.core.events import DriverRestarted, Outcome, WorkerStarted
+from tuner.core.experiment import Experiment
+from tuner.core.failure_causes import COMMON_FAILURE, cause_of
+from tuner.core.memory import trial_fields, trial_from
+from tuner.core.stoppers import NoopStopper
+from tuner.core.trial import Ending, Failure, Status
+
+
+def raised(kind="RuntimeError", *, line=12, message="boom", bases=()):
+    frames = f'  File "/home/me/train.py", line {line}, in train\n    model.fit()\n'
+    library = '  File "/venv/lib/python3.11/site-packages/torch/nn.py", line 7, in forward\n    conv()\n'
+    return Failure(kind, message, f"Traceback (most recent call last):\n{frames}{library}{kind}: {message}", bases)
+
+
+def test_a_cause_is_the_exception_and_the_users_line():
+    assert str(cause_of(raised())) == "RuntimeError at train.py:12 in train"
+    assert cause_of(raised(message="1 GiB")) == cause_of(raised(message="2 GiB"))
+    assert cause_of(raised(line=13)) != cause_of(raised())
+    assert cause_of(raised("KeyError")) != cause_of(raised())
+
+
+def test_of_a_chain_the_last_exception_counts():
+    first = raised("KeyError", line=3).traceback
+    failure = Failure(
+        "ValueError", "x", f"{first}\n\nDuring handling of the above exception, another exception occurred:\n\n{raised().traceback}"
+    )
+    assert str(cause_of(failure)) == "ValueError at train.py:12 in train"
+
+
+def test_all_in_a_library_is_placed_there():
+    traceback = 'Traceback (most recent call last):\n  File "C:\\Lib\\site-packages\\a\\b.py", line 5, in f\n    x\nE: 1'
+    assert str(cause_of(Failure("E", "1", traceback))) == "E at b.py:5 in f"
+
+
+def test_without_a_traceback_the_message_counts_without_its_numbers():
+    killed = Failure("killed by SIGKILL", "worker 4711 used 8 GiB", "the last lines of stderr")
+    assert str(cause_of(killed)) == "killed by SIGKILL: worker # used # GiB"
+
+
+def fail(talk, failure, trial_id="t00000"):
+    commands = talk.exit(trial_id, Outcome.FAILED, failure)
+    while talk.trial(trial_id).status is Status.PENDING and not starts(commands):
+        commands = talk.say(after_s=talk.experiment.next_deadline_s() - talk.now_s)
+    for started, attempt in starts(commands):
+        talk.say(WorkerStarted(started, attempt, 1))
+    return talk.trial(trial_id).status
+
+
+def attempts(failures, *, progress=False, **settings):
+    talk = Conversation(max_trials=1, **settings)
+    talk.begin(1)
+    for number, failure in enumerate(failures, start=1):
+        if progress:
+            talk.report("t00000", number)
+        if fail(talk, failure) is Status.ERROR:
+            return number, [notice.objection for notice in talk.notices if isinstance(notice, AttemptFailed)][-1]
+    return None
+
+
+RETRYING = {"max_failures": 9, "max_identical_failures": 3, "no_retry_on": ("KeyError",), "retry_on": ("ConnectionError",)}
+
+
+def test_the_same_exception_at_the_same_place_is_tried_again_twice():
+    number, why = attempts([raised()] * 9, **RETRYING)
+    assert number == 3
+    assert why.startswith("it has failed 3 times in a row with RuntimeError at train.py:12 in train, without any progress in between")
+
+
+def test_also_without_a_limit_of_retries():
+    assert attempts([raised()] * 9, **{**RETRYING, "max_failures": -1})[0] == 3
+
+
+def test_other_places_and_exceptions_and_progress_start_the_count_anew():
+    assert attempts([raised(), raised(line=3)] * 4, **RETRYING) is None
+    assert attempts([raised(), raised(), raised("OSError")] * 3, **RETRYING) is None
+    assert attempts([raised()] * 9, progress=True, **RETRYING) is None
+
+
+def test_killed_processes_are_tried_again_as_often_as_was_said():
+    assert attempts([Failure("killed by SIGKILL", "out of memory")] * 9, **RETRYING) is None
+
+
+def test_what_is_not_worth_a_retry_gets_none():
+    assert attempts([raised("KeyError")], **RETRYING)[0] == 1
+    number, why = attempts([raised("MissingColumn", bases=("KeyError", "LookupError"))], **RETRYING)
+    assert number == 1
+    assert why == "a MissingColumn is not worth a retry; FailureConfig(retry_on=['KeyError']) has it tried again"
+
+
+def test_what_is_worth_all_retries_gets_them():
+    assert attempts([raised("ConnectionResetError", bases=("ConnectionError", "OSError"))] * 9, **RETRYING) is None
+
+
+def test_the_nearest_class_counts():
+    settings = {**RETRYING, "no_retry_on": ("OSError",)}
+    assert attempts([raised("ConnectionResetError", bases=("ConnectionError", "OSError"))] * 9, **settings) is None
+    assert attempts([raised("FileNotFoundError", bases=("OSError",))] * 9, **settings)[0] == 1
+
+
+def test_no_retry_is_decided_by_settings_of_earlier_releases():
+    assert attempts([raised("KeyError")] * 9, max_failures=9) is None
+
+
+COMMON = {"max_trials": 20, "max_common_failures": 5}
+
+
+def rule(talk):
+    return talk.experiment.stop_reason and talk.experiment.stop_reason.rule
+
+
+def answer(talk):
+    while talk.experiment.desk.num_outstanding:
+        talk.say(suggest(f"t{len(talk.experiment.trials):05d}"))
+
+
+def give_up(talk, failure, num):
+    for _ in range(num):
+        trial_id = next(iter(talk.experiment.roster.live))
+        fail(talk, failure, trial_id)
+        answer(talk)
+        for trial in talk.experiment.roster.live.values():
+            if trial.worker == "STARTING":
+                talk.say(WorkerStarted(trial.trial_id, trial.attempt, 1))
+
+
+def test_an_experiment_ends_when_all_fail_for_one_cause():
+    talk = Conversation(**COMMON)
+    talk.begin(2)
+    give_up(talk, raised(), 4)
+    assert rule(talk) is None
+    give_up(talk, raised(message="other"), 1)
+    assert rule(talk) == COMMON_FAILURE
+    assert talk.experiment.stop_reason.numbers == {
+        "cause": "RuntimeError at train.py:12 in train",
+        "num_failures": 5,
+        "trial_id": "t00000",
+    }
+    assert {trial.ending for trial in talk.experiment.trials} <= {Ending.FAILED, Ending.INTERRUPTED, None}
+
+
+def test_other_causes_are_counted_apart():
+    talk = Conversation(**COMMON)
+    talk.begin(2)
+    for line in range(6):
+        give_up(talk, raised(line=line), 2)
+    assert rule(talk) is None
+
+
+def test_one_trial_that_succeeds_lets_the_others_fail():
+    talk = Conversation(**COMMON)
+    talk.begin(2)
+    talk.exit("t00001", Outcome.COMPLETED)
+    answer(talk)
+    give_up(talk, BOOM, 6)
+    assert rule(talk) is None
+
+
+def test_so_does_one_that_has_got_farther():
+    talk = Conversation(**COMMON)
+    talk.begin(2)
+    talk.report("t00001", 1)
+    for _ in range(7):
+        live = [trial_id for trial_id in talk.experiment.roster.live if trial_id != "t00001"]
+        fail(talk, BOOM, live[0])
+        answer(talk)
+    assert rule(talk) is None
+
+
+def test_the_next_session_counts_anew_and_a_snapshot_keeps_the_count():
+    talk = Conversation(**COMMON)
+    talk.begin(2)
+    give_up(talk, raised(), 4)
+    again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
+    again.load_state_dict(talk.experiment.state_dict(), [trial_from(trial_fields(trial)) for trial in talk.experiment.trials])
+    assert again._failure_tally.state_dict() == talk.experiment._failure_tally.state_dict()
+    give_up(talk, raised(), 1)
+    talk.say(DriverRestarted(talk.experiment.settings))
+    give_up(talk, raised(), 4)
+    assert rule(talk) is None
+    give_up(talk, raised(), 1)
+    assert rule(talk) == COMMON_FAILURE

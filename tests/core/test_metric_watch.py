@@ -1,0 +1,147 @@
+"""An experiment whose metric no trial reports says so, and ends once a trial has completed."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.conversation import BOOM, Conversation, result
+from tuner.core.commands import MetricMissed
+from tuner.core.events import DriverRestarted, Outcome, TurnEnded, WorkerExited
+from tuner.core.experiment import Experiment
+from tuner.core.memory import trial_fields, trial_from
+from tuner.core.metric_watch import METRIC_NOT_REPORTED
+from tuner.core.stoppers import NoopStopper
+from tuner.core.trial import Ending
+
+WANTED = {"metric": "val_accuracy", "mode": "max", "is_metric_required": True}
+
+
+def missed(talk):
+    return [(notice.trial.trial_id, notice.metric) for notice in talk.notices if isinstance(notice, MetricMissed)]
+
+
+def rule(talk):
+    return talk.experiment.stop_reason and talk.experiment.stop_reason.rule
+
+
+def test_ten_results_of_one_trial_without_the_metric_are_told_once():
+    talk = Conversation(max_trials=2, **WANTED)
+    talk.begin(2)
+    for iteration in range(1, 10):
+        talk.report("t00000", iteration, loss=1.0)
+        talk.report("t00001", iteration, loss=1.0)
+    assert missed(talk) == []
+    talk.report("t00000", 10, loss=1.0)
+    talk.report("t00001", 10, loss=1.0)
+    assert missed(talk) == [("t00000", "val_accuracy")]
+    assert rule(talk) is None
+
+
+def test_a_completed_trial_without_the_metric_ends_the_experiment_with_what_was_meant():
+    talk = Conversation(max_trials=9, **WANTED)
+    talk.begin(2)
+    talk.report("t00000", 1, val_acc=0.5, train={"loss": 1.0})
+    assert rule(talk) is None
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert rule(talk) == METRIC_NOT_REPORTED
+    assert talk.experiment.misuse == (
+        "trial t00000 completed, and no trial has reported the metric 'val_accuracy'; reported were train/loss, val_acc; "
+        "did you mean 'val_acc'?"
+    )
+    talk.report("t00001", 1, val_acc=0.5)
+    talk.exit("t00001", Outcome.STOPPED)
+    assert talk.experiment.is_finished
+    assert talk.trial("t00001").ending is Ending.INTERRUPTED  # so that it goes on when the metric is mended
+
+
+def test_a_trial_that_reported_nothing_is_named_as_such():
+    talk = Conversation(max_trials=1, **WANTED)
+    talk.begin(1)
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert talk.experiment.misuse.endswith("the trial reported nothing: call tune.report(metrics), or return the metrics")
+
+
+@pytest.mark.parametrize("value", [0.5, float("nan"), None, "n/a"])
+def test_a_metric_that_comes_late_or_now_and_then_is_reported(value):
+    talk = Conversation(max_trials=1, **WANTED)
+    talk.begin(1)
+    for iteration in range(1, 12):
+        talk.report("t00000", iteration, loss=1.0, **({"val_accuracy": value} if iteration == 4 else {}))
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert missed(talk) == []
+    assert rule(talk) is None
+
+
+def test_of_another_trial_as_well():
+    talk = Conversation(max_trials=2, **WANTED)
+    talk.begin(2)
+    talk.report("t00001", 1, val_accuracy=0.5)
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert rule(talk) is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.LOST])
+def test_a_trial_that_did_not_complete_says_nothing_about_the_metric(outcome):
+    talk = Conversation(max_trials=2, **WANTED)
+    talk.begin(2)
+    talk.report("t00000", 1, loss=1.0)
+    talk.exit("t00000", outcome, BOOM)
+    assert rule(talk) is None
+
+
+@pytest.mark.parametrize("settings", [{"is_metric_required": False}, {"has_late_metrics": True}, {"metric": None, "mode": None}], ids=str)
+def test_it_does_not_end_where_the_metric_need_not_be_reported(settings):
+    talk = Conversation(max_trials=2, **{**WANTED, **settings})
+    talk.begin(2)
+    talk.report("t00000", 1, loss=1.0)
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert rule(talk) is None
+
+
+def test_each_of_several_objectives_has_to_be_reported():
+    talk = Conversation(max_trials=2, several_objectives=(("loss", "min"), ("size", "min")), is_metric_required=True)
+    talk.begin(2)
+    talk.report("t00000", 1, loss=1.0)
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert "the metric 'size'; reported were loss" in talk.experiment.misuse
+
+
+def test_the_next_session_begins_anew_with_what_its_own_trials_report():
+    talk = Conversation(max_trials=3, capacity={"cpu": 3.0}, **WANTED)
+    talk.begin(3)
+    talk.report("t00000", 1, val_acc=0.5)
+    talk.exit("t00000", Outcome.COMPLETED)
+    settings = talk.experiment.settings
+    talk.say(DriverRestarted(settings))
+    assert rule(talk) is None  # the training code may have been mended
+    talk.exit("t00001", Outcome.COMPLETED)
+    assert rule(talk) == METRIC_NOT_REPORTED
+    talk.say(DriverRestarted(replace(settings, metric="val_acc")))
+    assert talk.experiment.best.trial is talk.trial("t00000")
+    assert talk.experiment.best.value == 0.5
+    assert rule(talk) is None
+
+
+def test_the_end_is_written_down_as_a_decision_and_read_from_there():
+    talk = Conversation(max_trials=2, **WANTED)
+    talk.begin(2)
+    talk.report("t00000", 1, loss=1.0)
+    talk.say(result("t00001", 1, loss=1.0))
+    talk.experiment.handle(WorkerExited("t00000", 1, Outcome.COMPLETED), 0.0)
+    outcome = talk.experiment.handle(TurnEnded(), 0.0)
+    assert [said.decision.reason.rule for said in outcome.advice] == [METRIC_NOT_REPORTED]
+
+
+def test_what_was_seen_outlasts_a_snapshot():
+    talk = Conversation(max_trials=2, **WANTED)
+    talk.begin(2)
+    for iteration in range(1, 11):
+        talk.report("t00000", iteration, val_accuracy=None)
+    state, trials = talk.experiment.state_dict(), [trial_from(trial_fields(trial)) for trial in talk.experiment.trials]
+    again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
+    again.load_state_dict(state, trials)
+    assert again._metric_watch.missing == []
+    del state["metric_watch"]  # as an earlier release wrote it
+    older = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
+    older.load_state_dict(state, trials)
+    assert older._metric_watch.missing == ["val_accuracy"]

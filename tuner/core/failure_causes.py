@@ -1,0 +1,188 @@
+"""What failures have in common: which of them have the same cause, which are worth a retry, and when one of them ends the experiment."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, Final, final
+
+from schedulers.decisions import Reason
+
+from .trial import Failure, Status, Trial
+
+COMMON_FAILURE: Final = "common_failure"
+"""Rule for which an experiment ends of which many trials have failed for one cause, and none has got any farther."""
+
+_FRAME: Final = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_SEPARATOR: Final = re.compile(r"[/\\]")
+_NUMBER: Final = re.compile(r"\d+")
+_LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python3", "\\Lib\\", "<frozen ")
+"""What the path of a library's file contains: where the user's own code called it says more than where in it the exception arose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What a failure is told by.
+
+    Attributes:
+        kind: The exception's class, or what happened to the process.
+        place: Where in the user's code, e.g. ``"train.py:12 in train"``; the message without its numbers where that is not known.
+        is_exception: Whether it was an exception that was raised there.
+    """
+
+    kind: str
+    place: str
+    is_exception: bool = True
+
+    def __str__(self) -> str:
+        """Return both in one line."""
+        joint = " at " if self.is_exception else ": "
+        return f"{self.kind}{joint}{self.place}" if self.place else self.kind
+
+
+@functools.lru_cache(maxsize=1024)
+def cause_of(failure: Failure) -> Cause:
+    r"""Return the cause of a failure: the same exception at the same line of the user's code is the same cause, whatever its message.
+
+    Example:
+        >>> told = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 12, in train\n    x\nKeyError: 3'
+        >>> str(cause_of(Failure("KeyError", "3", told)))
+        'KeyError at train.py:12 in train'
+    """
+    frames = list(_FRAME.finditer(failure.traceback, max(failure.traceback.rfind(_TRACEBACK), 0)))
+    own = [frame for frame in frames if not any(part in frame["file"] for part in _LIBRARIES)]
+    if not frames:
+        return Cause(failure.kind, _NUMBER.sub("#", failure.message), is_exception=False)
+    frame = (own or frames)[-1]
+    function = f" in {frame['function']}" if frame["function"] else ""
+    name = _SEPARATOR.split(frame["file"])[-1]
+    return Cause(failure.kind, f"{name}:{frame['line']}{function}")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Which failures are worth a retry. Classes of exceptions are told by their names, and stand for classes derived from them as well.
+
+    Attributes:
+        max_failures: How often each trial is tried again; -1 for ever.
+        retry_on: What is worth all these retries, even if it happens again and again at the same place.
+        no_retry_on: What is worth none. Of several classes that fit, the one nearest to the exception's own counts.
+        max_identical_failures: After how many times the same exception at the same place without progress in between a trial is given
+            up, although it has retries left; None for no such limit. A process that was killed is not given up for that.
+    """
+
+    max_failures: int = 0
+    retry_on: Sequence[str] = ()
+    no_retry_on: Sequence[str] = ()
+    max_identical_failures: int | None = None
+
+    def objection(self, trial: Trial) -> str:
+        """Return why a trial whose attempt has just failed is not tried again although it has retries left; empty where it is."""
+        failure = trial.failures[-1] if trial.failures else None
+        if failure is None:
+            return ""
+        for name in (failure.kind, *failure.bases):
+            if name in self.retry_on:
+                return ""
+            if name in self.no_retry_on:
+                return f"a {failure.kind} is not worth a retry; FailureConfig(retry_on=[{name!r}]) has it tried again"
+        num = self._num_identical(trial)
+        if self.max_identical_failures is None or num < self.max_identical_failures:
+            return ""
+        return (
+            f"it has failed {num} times in a row with {cause_of(failure)}, without any progress in between; "
+            f"FailureConfig(max_identical_failures=None), or retry_on=[{failure.kind!r}], has it tried again as often as max_failures says"
+        )
+
+    def has_retries_left(self, trial: Trial) -> bool:
+        """Return whether a trial whose attempt has just failed has not been tried again often enough yet."""
+        return not 0 <= self.max_failures <= trial.num_failures
+
+    def _num_identical(self, trial: Trial) -> int:
+        """Return how many failures in a row, the latest included, have its cause and came before the trial got any farther."""
+        latest, *earlier = reversed(trial.failures[-trial.num_vain_attempts - 1 :])
+        cause, num = cause_of(latest), 1
+        for failure in earlier:
+            if cause_of(failure) != cause:
+                break
+            num += 1
+        return num if cause.is_exception else 1
+
+
+@dataclass(slots=True)
+class _Group:
+    """Trials that have failed for one cause."""
+
+    num: int
+    farthest: int
+    trial_id: str
+
+
+@final
+class FailureTally:
+    """Counts the trials that one session has given up, by cause.
+
+    Args:
+        limit: How many trials may fail for one cause as long as nothing succeeds; None for no limit.
+        trials: The trials of earlier sessions.
+    """
+
+    def __init__(self, limit: int | None, trials: Iterable[Trial] = ()) -> None:
+        self._limit = limit
+        self._groups: dict[Cause, _Group] = {}
+        self._frequent: list[Cause] = []
+        """Causes that have reached the limit: hardly ever any, and this is asked in each turn."""
+        unfailed = (trial for trial in trials if trial.status is not Status.ERROR)
+        self._farthest = max((trial.farthest_iteration for trial in unfailed), default=0)
+
+    def hear(self, iteration: int) -> None:
+        """Take note that some trial has reported this iteration."""
+        self._farthest = max(self._farthest, iteration)
+
+    def add(self, trial: Trial) -> None:
+        """Count a trial that has been given up."""
+        cause = cause_of(trial.failures[-1])
+        group = self._groups.setdefault(cause, _Group(0, 0, trial.trial_id))
+        group.num += 1
+        group.farthest = max(group.farthest, trial.farthest_iteration)
+        if group.num == self._limit:
+            self._frequent.append(cause)
+
+    def reason_to_end(self, num_succeeded: int) -> Reason | None:
+        """Return why the experiment has to end, None if it has not.
+
+        Args:
+            num_succeeded: How many trials have completed or were stopped early. A trial that has got beyond the iteration at which the
+                others failed counts as well.
+        """
+        for cause in self._frequent:
+            group = self._groups[cause]
+            if not num_succeeded and self._farthest <= group.farthest:
+                return Reason(COMMON_FAILURE, {"cause": str(cause), "num_failures": group.num, "trial_id": group.trial_id})
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts as JSON values."""
+        groups = [[*astuple(cause), *astuple(group)] for cause, group in self._groups.items()]
+        return {"groups": groups, "farthest": self._farthest}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._groups = {Cause(*fields[:3]): _Group(*fields[3:]) for fields in state["groups"]}
+        self._frequent = [cause for cause, group in self._groups.items() if self._limit is not None and group.num >= self._limit]
+        self._farthest = state["farthest"]
+
+
+def common_failure(reason: Reason) -> str:
+    """Return the sentence for a `FailureTally.reason_to_end`.
+
+    Example:
+        >>> told = {"cause": "KeyError at train.py:12 in train", "num_failures": 5, "trial_id": "t00000"}
+        >>> common_failure(Reason(COMMON_FAILURE, told))
+        '5 trials failed with KeyError at train.py:12 in train, t00000 first, and none has got any farther'
+    """
+    told = reason.numbers
+    return f"{told['num_failures']} trials failed with {told['cause']}, {told['trial_id']} first, and none has got any farther"

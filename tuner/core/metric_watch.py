@@ -1,0 +1,120 @@
+"""Whether the metric to optimise is ever reported, and what to say where it is not: mostly its name has been mistyped."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, Final, final
+
+from schedulers.decisions import Reason
+
+from .result import AUTO_FILLED, DELIMITER, TRAINING_ITERATION, flatten
+from .trial import Trial
+
+METRIC_NOT_REPORTED: Final = "metric_not_reported"
+"""Rule for which an experiment ends whose metric no trial has reported although one has completed."""
+
+_ENOUGH_RESULTS: Final = 10
+"""After so many results of one trial without the metric, its name is presumably wrong; a metric may come every few results only."""
+
+
+@final
+class MetricWatch:
+    """Looks for what is to be optimised in all results.
+
+    Args:
+        metrics: The flattened names of the metrics.
+        is_required: Whether the experiment ends once a trial has completed and no trial has ever reported one of them.
+        trials: The trials so far; those of them that have completed did so in an earlier session, and since then the training code may
+            have been mended.
+
+    Attributes:
+        missing: The metrics that no trial has reported yet; a value that is NaN is reported.
+    """
+
+    def __init__(self, metrics: Iterable[str], *, is_required: bool, trials: Iterable[Trial] = ()) -> None:
+        self.missing = list(metrics)
+        self._is_required = is_required
+        self._has_warned = False
+        self._completed: Trial | None = None
+        for trial in trials:
+            self._see(trial.summary)
+
+    def hear(self, flat: Mapping[str, Any]) -> bool:
+        """Take in a flattened result; return whether the user is to be told now that a metric is missing, which happens once."""
+        if not self.missing:
+            return False
+        self._see(flat)
+        if not self.missing or self._has_warned or flat.get(TRAINING_ITERATION, 0) < _ENOUGH_RESULTS:
+            return False
+        self._has_warned = True
+        return True
+
+    def complete(self, trial: Trial) -> None:
+        """Take note that a trial has completed."""
+        self._completed = self._completed or trial
+
+    @property
+    def reason_to_end(self) -> Reason | None:
+        """Why the experiment has to end, None if it has not."""
+        if not (self.missing and self._is_required and self._completed):
+            return None
+        metric, keys = self.missing[0], own_keys(self._completed)
+        numbers = {"metric": metric, "trial_id": self._completed.trial_id, "reported": ", ".join(keys), "meant": meant_by(metric, keys)}
+        return Reason(METRIC_NOT_REPORTED, numbers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the trials do not tell, as JSON values."""
+        completed = self._completed.trial_id if self._completed else None
+        return {"missing": list(self.missing), "has_warned": self._has_warned, "completed": completed}
+
+    def load_state_dict(self, state: Mapping[str, Any], trial_of: Callable[[str], Trial]) -> None:
+        """Take back what `state_dict` returned; `trial_of` returns a trial by its id."""
+        self.missing, self._has_warned = list(state["missing"]), state["has_warned"]
+        self._completed = trial_of(state["completed"]) if state["completed"] else None
+
+    def _see(self, names: Container[str]) -> None:
+        if self.missing:
+            self.missing = [metric for metric in self.missing if metric not in names]
+
+
+def own_keys(trial: Trial) -> list[str]:
+    """Return the flattened names of all that the training code of a trial has reported itself."""
+    keys = trial.summary.keys() | flatten({key: value for key, value in trial.last_result.items() if key not in AUTO_FILLED}).keys()
+    return sorted(keys - AUTO_FILLED)
+
+
+def meant_by(metric: str, keys: Sequence[str]) -> str:
+    """Return which of the reported keys may be meant by a metric that is none of them, empty for none.
+
+    Example:
+        >>> meant_by("val_accuracy", ["train_loss", "val_acc"]), meant_by("loss", ["eval/loss", "step"])
+        ('val_acc', 'eval/loss')
+    """
+    close = difflib.get_close_matches(metric, keys, n=1) or [key for key in keys if key.rpartition(DELIMITER)[2] == metric]
+    return close[0] if close else ""
+
+
+def warning_for(metric: str, trial: Trial) -> str:
+    """Return the sentence for a metric that a trial has not reported in many results."""
+    keys = own_keys(trial)
+    told = f"trial {trial.trial_id} has reported {_ENOUGH_RESULTS} results, and no trial has reported the metric {metric!r} so far"
+    return _with_keys(told, ", ".join(keys), meant_by(metric, keys))
+
+
+def error_for(reason: Reason) -> str:
+    """Return the sentence for a `MetricWatch.reason_to_end`.
+
+    Example:
+        >>> error_for(Reason(METRIC_NOT_REPORTED, {"metric": "acc", "trial_id": "t00000", "reported": "loss, val_acc", "meant": "val_acc"}))
+        "trial t00000 completed, and no trial has reported the metric 'acc'; reported were loss, val_acc; did you mean 'val_acc'?"
+    """
+    numbers = reason.numbers
+    told = f"trial {numbers['trial_id']} completed, and no trial has reported the metric {numbers['metric']!r}"
+    return _with_keys(told, str(numbers["reported"]), str(numbers["meant"]))
+
+
+def _with_keys(told: str, keys: str, meant: str) -> str:
+    if not keys:
+        return f"{told}; the trial reported nothing: call tune.report(metrics), or return the metrics"
+    return f"{told}; reported were {keys}{f'; did you mean {meant!r}?' if meant else ''}"
