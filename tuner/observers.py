@@ -22,7 +22,8 @@ from tuner.core.commands import (
     TrialStarted,
 )
 from tuner.core.metric_watch import warning_for
-from tuner.core.result import TRAINING_ITERATION
+from tuner.core.result import TRAINING_ITERATION, flatten
+from tuner.core.stoppers import warning_of_direction
 from tuner.core.trial import CheckpointRecord, Ending, Trial
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage.checkpoints import Checkpoint
@@ -46,6 +47,7 @@ class Observers:
         experiment_path: The experiment's directory, in which trials have theirs.
         metric: The metric to optimise, by its flattened name.
         score_attribute: The metric by which checkpoints are ranked; a checkpoint without it is reported once.
+        why_unsavable: Why trials cannot be asked for a checkpoint, empty where they can be.
         say: Shows the user a sentence; None for nobody to show it to.
     """
 
@@ -58,6 +60,7 @@ class Observers:
         metric: str | None,
         *,
         score_attribute: str | None = None,
+        why_unsavable: str = "",
         say: Callable[[str], None] | None = None,
     ) -> None:
         self._proposer = proposer
@@ -66,6 +69,11 @@ class Observers:
         self._experiment_path = experiment_path
         self._metric = metric
         self._score_attribute = score_attribute
+        self._why_unsavable = why_unsavable
+        self._vain_askers: set[str] = set()
+        """Callbacks of which the user has been told that they ask for checkpoints in vain."""
+        self._thresholds: Mapping[str, Any] = {}
+        """The flattened numbers and comparisons of the stop criterion, until a mistaken one has been told."""
         self._say = say
         self._awaited: set[str] = set()
         """Metrics that the stop criterion names and nobody has reported yet."""
@@ -77,6 +85,7 @@ class Observers:
         """Tell what is about to be run; see `Callback.setup`."""
         stop = info.get("stop")
         self._awaited = set(stop) if isinstance(stop, Mapping) else set()
+        self._thresholds = flatten(stop) if isinstance(stop, Mapping) and info.get("mode") == "min" else {}
         self._callbacks.call("setup", experiment_path=self._experiment_path, metric=self._metric, **info)
 
     def begin_turn(self) -> None:
@@ -109,7 +118,11 @@ class Observers:
         if isinstance(notice, ResultRecorded):
             if self._awaited:
                 self._await_metrics(notice)
-            return self._callbacks.on_trial_result(notice.result, notice.text, **info)
+            asker = self._callbacks.on_trial_result(notice.result, notice.text, **info)
+            if asker and self._why_unsavable:
+                self._refuse_checkpoint(asker)
+                return False
+            return bool(asker)
         self._tell_callbacks(notice, info)
         return False
 
@@ -138,6 +151,7 @@ class Observers:
                     self._kinds_refused.add(failure.kind)
                     _log.warning("trial %s is not tried again: %s", trial.trial_id, objection)
             case TrialEnded(trial):
+                self._look_for_direction(trial)
                 if self._awaited and trial.ending is Ending.COMPLETED:
                     self._tell_of_awaited(trial, trial.summary)
                 call("on_trial_complete", **info)
@@ -166,6 +180,16 @@ class Observers:
             ", ".join(sorted(reported)) or "nothing",
         )
         self._awaited.clear()
+
+    def _refuse_checkpoint(self, asker: str) -> None:
+        if asker not in self._vain_askers:
+            self._vain_askers.add(asker)
+            _log.warning("callback %s sets should_checkpoint in on_trial_result, which has no effect: %s", asker, self._why_unsavable)
+
+    def _look_for_direction(self, trial: Trial) -> None:
+        if self._metric and self._thresholds and (warning := warning_of_direction(trial, self._metric, self._thresholds)):
+            self._thresholds = {}
+            _log.warning("%s", warning)
 
     def _look_for_score(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
         if self._score_attribute is None or checkpoint.score is not None:

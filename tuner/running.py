@@ -31,7 +31,7 @@ from tuner.execution.inline import InlineExecutor
 from tuner.execution.processes import ProcessExecutor
 from tuner.execution.shipping import check_secrets, names_of_secrets
 from tuner.execution.standard_streams import open_standard_streams
-from tuner.execution.trainable import can_be_saved, is_class_trainable
+from tuner.execution.trainable import can_be_saved, is_class_trainable, why_unsavable
 from tuner.loggers import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.loggers.by_name import named_callbacks
 from tuner.loggers.callback_list import CallbackList
@@ -219,7 +219,14 @@ class Run:
         snapshots = Snapshots(directory, plan, stage.rebuilt.state, callbacks, log, accountant)
         score = settings.checkpoints.retention.score_attribute
         observers = Observers(
-            proposer, callbacks, experiment.trials, directory, settings.metric, score_attribute=score, say=console.print_notice
+            proposer,
+            callbacks,
+            experiment.trials,
+            directory,
+            settings.metric,
+            score_attribute=score,
+            why_unsavable=why_unsavable(plan.trainable),
+            say=console.print_notice,
         )
         helm = Helm(experiment, proposer, [self._line, Mailbox(directory)])
         driver = Driver(

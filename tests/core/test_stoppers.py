@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schedulers.decisions import Reason
 from tuner.core.stoppers import (
+    STOP,
     CombinedStopper,
     ExperimentPlateauStopper,
     FunctionStopper,
@@ -19,7 +21,9 @@ from tuner.core.stoppers import (
     TimeoutStopper,
     TrialPlateauStopper,
     stopper_from,
+    warning_of_direction,
 )
+from tuner.core.trial import Trial
 
 
 def answers(stopper, values, metric="loss", trial_id="t"):
@@ -306,3 +310,35 @@ def test_nothing_is_stopped_by_default():
     assert not stopper("t", {"loss": 0.0})
     assert not stopper.stop_all()
     assert stopper.due_s is None
+
+
+# ---------------------------------------------------------------------------------------------------- a number meant as a comparison
+
+
+def ended(value, num_rows=1, rule=STOP, metric="val/loss"):
+    trial = Trial("t00000", {}, {})
+    trial.num_rows, trial.reason = num_rows, Reason(rule, {"training_iteration": num_rows, metric: value})
+    return trial
+
+
+def test_a_first_result_that_is_above_a_number_in_stop_is_told_with_the_line_to_write():
+    assert warning_of_direction(ended(2.5), "val/loss", {"val/loss": 0.1}) == (
+        "trial t00000 was stopped at its first result, with val/loss=2.5: a number in stop is reached by an equal or larger value, "
+        "also with mode='min'; to stop trials once val/loss has fallen to 0.1, write stop={'val/loss': '<= 0.1'}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("trial", "thresholds"),
+    [
+        (ended(2.5), {"val/loss": ">= 0.1"}),
+        (ended(0.05), {"val/loss": "<= 0.1"}),
+        (ended(2.5), {"training_iteration": 1}),
+        (ended(2.5, num_rows=2), {"val/loss": 0.1}),
+        (ended(2.5, rule="asha.rung"), {"val/loss": 0.1}),
+        (ended(2.5, metric="accuracy"), {"val/loss": 0.1}),
+        (Trial("t00000", {}, {}), {"val/loss": 0.1}),
+    ],
+)
+def test_nothing_is_told_where_a_trial_was_stopped_as_it_says(trial, thresholds):
+    assert warning_of_direction(trial, "val/loss", thresholds) == ""

@@ -292,3 +292,32 @@ def test_training_waits_for_nothing_but_its_answer(fit, recorder):
     for trial_id in ("t00000", "t00001", "t00002", "t00003"):
         turns = [info["iteration"] for trial, info in recorder.named("on_trial_result") if trial == trial_id]
         assert all(later > earlier for earlier, later in pairwise(turns))
+
+
+class Saver(Callback):
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        result["should_checkpoint"] = True
+
+
+class Unsavable(Trainable):
+    def step(self):
+        return {"loss": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("trainable", "why"),
+    [
+        (train, "train is a function, and functions report their checkpoints themselves; call tune.report(metrics, checkpoint=...) in it"),
+        (Unsavable, "Unsavable has no save_checkpoint; implement save_checkpoint and load_checkpoint"),
+    ],
+)
+def test_a_callback_that_asks_for_checkpoints_in_vain_is_told_once_by_name(fit, caplog, trainable, why):
+    fit(trainable, tune={"num_samples": 2}, callbacks=[Saver()], stop={"training_iteration": 3})
+    told = [record.getMessage() for record in caplog.records if "should_checkpoint" in record.getMessage()]
+    assert told == [f"callback Saver sets should_checkpoint in on_trial_result, which has no effect: {why}"]
+
+
+def test_a_callback_that_asks_a_class_for_checkpoints_gets_them(fit, caplog):
+    (result,) = fit(Counter, callbacks=[Saver()], stop={"training_iteration": 2})
+    assert result.checkpoint is not None
+    assert not any("should_checkpoint" in record.getMessage() for record in caplog.records)

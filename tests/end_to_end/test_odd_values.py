@@ -177,3 +177,16 @@ def test_trials_that_never_report_or_never_the_metric_end_like_others(fit, monke
     grid = fit(train, space, tune=settings, executor="inline")
     assert [str(result.status) for result in grid] == ["TERMINATED"] * 3
     assert [len(result.metrics_dataframe) for result in grid] == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("mode", "stop", "num_told"), [("min", {"loss": 0.1}, 1), ("min", {"loss": "<= 0.1"}, 0), ("max", {"loss": 0.1}, 0)]
+)
+def test_a_number_in_stop_that_ends_trials_of_a_falling_metric_at_once_is_told_once(fit, caplog, mode, stop, num_told):
+    fit(
+        lambda config: [tune.report({"loss": 1.0 / time}) for time in (1, 2)],
+        tune={"metric": "loss", "mode": mode, "num_samples": 3},
+        stop=stop,
+    )
+    told = [record.getMessage() for record in caplog.records if "write stop={'loss': '<= 0.1'}" in record.getMessage()]
+    assert len(told) == num_told

@@ -30,6 +30,15 @@ class Requester(Callback):
         result["should_checkpoint"] = True
 
 
+class SecondRequester(Requester):
+    pass
+
+
+class Withdrawer(Callback):
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        result["should_checkpoint"] = False
+
+
 class Minimal(LoggerCallback):
     def log_trial_result(self, iteration, trial, result):
         pass
@@ -107,14 +116,16 @@ def test_a_hook_set_on_the_instance_counts():
 @pytest.mark.parametrize(
     ("callbacks", "result", "expected"),
     [
-        ([Requester()], {}, True),
-        ([Requester()], {"should_checkpoint": True}, False),
-        ([Recorder([])], {"should_checkpoint": True}, False),
-        ([], {}, False),
+        ([Requester()], {}, "Requester"),
+        ([Recorder([]), Requester(), Minimal(), SecondRequester()], {}, "Requester"),
+        ([Requester(), Withdrawer()], {}, ""),
+        ([Requester()], {"should_checkpoint": True}, ""),
+        ([Recorder([])], {"should_checkpoint": True}, ""),
+        ([], {}, ""),
     ],
 )
 def test_a_checkpoint_is_requested_only_by_a_callback(callbacks, result, expected):
-    assert CallbackList(callbacks).on_trial_result(result, iteration=1, trials=[], trial=None) is expected
+    assert CallbackList(callbacks).on_trial_result(result, iteration=1, trials=[], trial=None) == expected
 
 
 def test_states_find_their_callbacks_again_in_order():

@@ -19,7 +19,7 @@ from .defects import checked
 from .failure_causes import COMMON_FAILURE
 from .metric_watch import METRIC_NOT_REPORTED
 from .result import TRAINING_ITERATION
-from .stoppers import Stopper
+from .stoppers import STOP, Stopper
 from .trial import Ending, Trial
 
 TIME_BUDGET: Final = "time_budget"
@@ -114,7 +114,7 @@ class Counsel:
         said: list[Decision] = []
         if self.stopper(trial.trial_id, result):
             numbers = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0), **self.stopper.numbers(result)}
-            said.append(Stop(trial.trial_id, Reason("stop", numbers), is_complete=True))
+            said.append(Stop(trial.trial_id, Reason(STOP, numbers), is_complete=True))
         said += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
         return self._decided(said)
 

@@ -10,11 +10,15 @@ from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import Any
+from typing import Any, Final
 
 from searchers.declaration import Declared
 
 from .result import flatten
+from .trial import Trial
+
+STOP: Final = "stop"
+"""Rule for which a trial ends that the stop criterion has stopped."""
 
 
 class Stopper(Declared, ABC):
@@ -372,6 +376,32 @@ class ExperimentPlateauStopper(Stopper):
         """Take back what `state_dict` returned."""
         self._best = list(state["best"])
         self._num_at_rest = state["num_at_rest"]
+
+
+def warning_of_direction(trial: Trial, metric: str, thresholds: Mapping[str, Any]) -> str:
+    """Return what to tell of a trial that its first result has stopped although the metric is to fall; empty for nothing.
+
+    Such a number is mostly meant to be fallen to, and `MetricThresholdStopper` stops at it or above.
+
+    Args:
+        trial: A trial that has just ended.
+        metric: The metric to minimise, by its flattened name.
+        thresholds: The flattened dictionary that was given as the stop criterion.
+    """
+    threshold, reason = thresholds.get(metric), trial.reason
+    if (
+        trial.num_rows != 1
+        or not isinstance(threshold, int | float)
+        or reason is None
+        or reason.rule != STOP
+        or metric not in reason.numbers
+    ):
+        return ""
+    return (
+        f"trial {trial.trial_id} was stopped at its first result, with {metric}={reason.numbers[metric]:.6g}: a number in stop is reached "
+        f"by an equal or larger value, also with mode='min'; to stop trials once {metric} has fallen to {threshold!r}, "
+        f"write stop={{{metric!r}: '<= {threshold!r}'}}"
+    )
 
 
 def stopper_from(criterion: Any) -> Stopper:

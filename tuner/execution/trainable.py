@@ -290,6 +290,14 @@ def can_be_saved(trainable: Any) -> bool:
     return is_class_trainable(trainable) and trainable.save_checkpoint is not Trainable.save_checkpoint
 
 
+def why_unsavable(trainable: Any) -> str:
+    """Return why a trainable cannot be asked for a checkpoint, with what to do instead; empty where it can be."""
+    name = trainable_name(trainable)
+    if not is_class_trainable(trainable):
+        return f"{name} is a function, and functions report their checkpoints themselves; call tune.report(metrics, checkpoint=...) in it"
+    return "" if can_be_saved(trainable) else f"{name} has no save_checkpoint; implement save_checkpoint and load_checkpoint"
+
+
 def trainable_name(trainable: Any) -> str:
     """Return the name under which a trainable appears in tables and in the names of experiments.
 

@@ -35,6 +35,9 @@ HOOKS: tuple[Hook, ...] = Hook.__args__  # type: ignore[attr-defined]
 _FORWARDS = {**GROUPED, "on_trial_restore": "log_trial_restore", "on_trial_save": "log_trial_save"}
 """What `LoggerCallback` turns each hook into."""
 
+_Overrider = tuple[Sequence[Callback], Callable[..., None], bool]
+"""Callbacks, what is called for them, and whether that writes files."""
+
 _log = logging.getLogger("tuner")
 
 
@@ -55,7 +58,7 @@ class CallbackList:
         self._callbacks = list(callbacks)
         self.file_logging_s = 0.0
         self._groups = {id(member): group for group in groups_of(self._callbacks, self._switch_off) for member in group.members}
-        self._overriders: dict[Hook, list[tuple[Sequence[Callback], Callable[..., None], bool]]] = {}
+        self._overriders: dict[Hook, list[_Overrider]] = {}
         self._first_group: LoggerGroup | None = None
         """The loggers that hear of a result before anybody can have changed it."""
         self._index()
@@ -67,18 +70,11 @@ class CallbackList:
     def call(self, hook: Hook, **info: Any) -> None:
         """Call the hook of each callback that overrides it, with these keyword arguments."""
         # The index is replaced, never changed, when a callback fails, so iterating over the old one is safe.
-        for owners, method, writes_files in self._overriders[hook]:
-            started_s = perf_counter() if writes_files else None
-            try:
-                method(**info)
-            except Exception as error:  # noqa: BLE001  (whatever a user's callback raises must not end the experiment)
-                for owner in owners:
-                    self._switch_off(owner, hook, error)
-            if started_s is not None:
-                self.file_logging_s += perf_counter() - started_s
+        for overrider in self._overriders[hook]:
+            self._call_one(overrider, hook, info)
 
-    def on_trial_result(self, result: dict[str, Any], text: bytes = b"", **info: Any) -> bool:
-        """Call ``on_trial_result`` and return whether a callback asked for a checkpoint at this result.
+    def on_trial_result(self, result: dict[str, Any], text: bytes = b"", **info: Any) -> str:
+        """Call ``on_trial_result`` and return the class name of the callback that asked for a checkpoint, empty if none did.
 
         Args:
             result: The result; callbacks may change it, and later ones see the change.
@@ -88,8 +84,12 @@ class CallbackList:
         was_requested = bool(result.get(SHOULD_CHECKPOINT))
         if self._first_group:
             self._first_group.text = text
-        self.call("on_trial_result", result=result, **info)
-        return bool(result.get(SHOULD_CHECKPOINT)) and not was_requested
+        arguments, asker = {**info, "result": result}, ""
+        for overrider in self._overriders["on_trial_result"]:
+            self._call_one(overrider, "on_trial_result", arguments)
+            if not (was_requested or asker) and result.get(SHOULD_CHECKPOINT):
+                asker = type(overrider[0][0]).__name__
+        return asker if result.get(SHOULD_CHECKPOINT) else ""
 
     def get_state(self) -> list[dict[str, Any]]:
         """Return the states of the callbacks that have one, as JSON values."""
@@ -119,6 +119,17 @@ class CallbackList:
                 owner.set_state(record["state"])
             except Exception as error:  # noqa: BLE001  (as in `call`)
                 self._switch_off(owner, "set_state", error)
+
+    def _call_one(self, overrider: _Overrider, hook: Hook, info: Mapping[str, Any]) -> None:
+        owners, method, writes_files = overrider
+        started_s = perf_counter() if writes_files else None
+        try:
+            method(**info)
+        except Exception as error:  # noqa: BLE001  (whatever a user's callback raises must not end the experiment)
+            for owner in owners:
+                self._switch_off(owner, hook, error)
+        if started_s is not None:
+            self.file_logging_s += perf_counter() - started_s
 
     def _index(self) -> None:
         self._overriders = {hook: [] for hook in HOOKS}
