@@ -101,14 +101,22 @@ def adapted(scheduler: Any) -> Any:
 
 
 def _has_ray_signatures(kind: type) -> bool:
-    return callable(getattr(kind, _RESULT, None)) and not issubclass(kind, TrialSchedulerAdapter) and _takes_controller(kind, _RESULT)
+    if not callable(getattr(kind, _RESULT, None)) or issubclass(kind, TrialSchedulerAdapter):
+        return False
+    # A method with ``*arguments`` takes both: the class tells which it means.
+    is_ours = issubclass(kind, Scheduler) and _can_take(kind, _RESULT, _ARGUMENTS[_RESULT][1:])
+    return not is_ours and _takes_controller(kind, _RESULT)
 
 
 def _takes_controller(kind: type, method: str) -> bool:
     """Return whether a method of a class can be called with what Ray Tune passes."""
+    return _can_take(kind, method, _ARGUMENTS[method])
+
+
+def _can_take(kind: type, method: str, arguments: Sequence[Any]) -> bool:
     function = getattr(kind, method, None)
     try:
-        inspect.signature(function).bind(None, *_ARGUMENTS[method]) if callable(function) else None
+        inspect.signature(function).bind(None, *arguments) if callable(function) else None
     except (TypeError, ValueError):
         return False
     return callable(function)

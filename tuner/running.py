@@ -121,6 +121,7 @@ class Run:
     """
 
     def __init__(self, plan: Plan, directory: Path, resumption: Resumption | None = None) -> None:
+        open_standard_streams()  # before the console asks for one, or the journal or a socket can get one of their descriptors
         self._plan = plan
         self._directory = directory
         self._resumption = resumption
@@ -143,7 +144,6 @@ class Run:
         """
         self._line = line or self._line
         plan, directory = self._plan, self._directory
-        open_standard_streams()  # before the journal or a socket can get one of their descriptors
         inspect_folder(directory)
         check_secrets(plan.space)
         plan.connect()

@@ -140,7 +140,13 @@ FAULTS = [
         "no report, an empty one, one without the metric, one after the end, time that runs backwards",
         "the row is kept, the trial flagged once, nothing raised in the driver, repetitions change nothing",
         [
-            Suite("end_to_end/test_bad_input", ["a_metric_that_trials_never_report_is_told_once_with_those_they_have"]),
+            Suite(
+                "end_to_end/test_bad_input",
+                [
+                    "ten_results_without_the_metric_are_told_once",
+                    "a_metric_that_trials_never_report_ends_the_experiment_and_a_restore_names_it_rightly",
+                ],
+            ),
             Suite("execution/test_session", ["reporting_after_the_end_is_an_error"]),
             Suite("contracts/test_schedulers"),
             Suite("end_to_end/test_odd_values"),

@@ -60,7 +60,6 @@ NO_SEARCH = [
     {"num_samples": 1},
     {"num_samples": 1_001},
     {"metric": None, "mode": None},
-    {"mode": None},
     {"space": {}},
     {"space": {"x": tune.sample_from(lambda: 1)}},
     {"space": {**SPACE, "depth": tune.grid_search([1, 2])}},

@@ -38,6 +38,7 @@ BY_TYPE = {
     float | None: st.none() | FLOATS,
     int | None: st.none() | st.integers(),
     str | None: st.none() | st.text(max_size=8),
+    tuple[str, ...]: st.lists(st.text(max_size=8), max_size=3).map(tuple),
     tuple[tuple[str, str], ...]: st.lists(st.tuples(st.text(max_size=8), st.sampled_from(["min", "max"])), max_size=3).map(tuple),
     Outcome: st.sampled_from(Outcome),
     ResumeType: st.sampled_from(ResumeType),
