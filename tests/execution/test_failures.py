@@ -105,8 +105,8 @@ def test_endless_recursion_can_be_described():
     assert "endless" in failure.traceback
 
 
-def test_a_failure_travels_as_three_strings():
-    assert as_message(Failure("E", "m", "t")) == {"kind": "E", "message": "m", "traceback": "t"}
+def test_a_failure_travels_as_strings():
+    assert as_message(Failure("E", "m", "t")) == {"kind": "E", "message": "m", "traceback": "t", "bases": []}
 
 
 def test_a_traceback_is_completed_by_lines_that_were_typed_into_a_notebook(monkeypatch):

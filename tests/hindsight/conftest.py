@@ -89,7 +89,7 @@ def record(tmp_path, monkeypatch):
     names = itertools.count()
 
     def run(world, scheduler=None, *, slots=1, can_save=False, stop=None, failure=None, search_alg=None, space=None, **more):
-        def make_executor(plan, directory, objects):
+        def make_executor(plan, directory, *_):
             return SimulatedExecutor(world.curve, capacity={"cpu": float(slots)}, duration_s=world.pace_s)
 
         monkeypatch.setattr(running, "_make_executor", make_executor)
