@@ -26,6 +26,10 @@ _TURN_ENDED = TurnEnded()
 _TURN_ENDED_IN_ROUTINE = TurnEnded(is_routine=True)
 
 
+_UNTIDY = frozenset({WorkerOutcome.FAILED, WorkerOutcome.KILLED, WorkerOutcome.LOST})
+"""Ends of an attempt that may come in the middle of a save."""
+
+
 class EventLog(Protocol):
     """Where events are written down."""
 
@@ -71,6 +75,8 @@ class Driver:
         delete_checkpoint: Deletes a trial's superseded checkpoint.
         find_damage: Returns what is wrong with a trial's checkpoint, empty for nothing; asked before a worker starts from one. None
             trusts them all.
+        discard_unfinished: Deletes what an attempt of a trial has left that ended otherwise than by its own word, and may have been saving.
+            None leaves it to the next sweep.
         at_rest: Called in each turn with the experiment's running time, when all that has happened is told, and nothing yet done about it:
             the moment for a snapshot. None for nobody.
         elapsed_s: Running time of earlier sessions.
@@ -93,6 +99,7 @@ class Driver:
         delete_checkpoint: Callable[[str, CheckpointRecord], None],
         *,
         find_damage: Callable[[str, CheckpointRecord], str] | None = None,
+        discard_unfinished: Callable[[str, int], None] | None = None,
         at_rest: Callable[[float], None] | None = None,
         elapsed_s: float = 0.0,
         tick_s: float | None = 1.0,
@@ -107,6 +114,7 @@ class Driver:
         self._observers = observers
         self._delete_checkpoint = delete_checkpoint
         self._find_damage = find_damage
+        self._discard_unfinished = discard_unfinished
         self._at_rest = at_rest
         self._tick_s = tick_s
         self._earlier_s = elapsed_s
@@ -169,6 +177,7 @@ class Driver:
         if self._at_rest:
             self._without_hurry(self._at_rest, self.elapsed_s)
         self._act()
+        self._discard_what_is_left(events)
         self._observers.end_turn()
 
     def _fold_wishes(self) -> int:
@@ -230,6 +239,11 @@ class Driver:
                 self._delete_checkpoint(command.trial_id, command.checkpoint)
         if asked := [command.trial_id for command in commands if isinstance(command, AskSearcher)]:
             self._answers.extend(self._proposer.ask(asked))
+
+    def _discard_what_is_left(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if self._discard_unfinished and isinstance(event, WorkerExited) and event.outcome in _UNTIDY:
+                self._discard_unfinished(event.trial_id, event.attempt)
 
     def _is_for_executor(self, command: Command) -> TypeGuard[WorkerCommand]:
         if isinstance(command, (DeleteCheckpoint, AskSearcher)):

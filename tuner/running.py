@@ -237,6 +237,7 @@ class Run:
             observers,
             store.delete,
             find_damage=store.find_damage,
+            discard_unfinished=store.discard_unfinished,
             at_rest=snapshots.at_rest,
             elapsed_s=stage.rebuilt.past.elapsed_s,
             helm=helm,

@@ -94,7 +94,7 @@ class TrustsTheLoss(Callback):
 
 class MovesTheTrial(Callback):
     def on_trial_result(self, iteration, trials, trial, result, **info):
-        trial.last_result = result
+        trial.last_result = dict(result)
 
 
 class TakesAway(Callback):

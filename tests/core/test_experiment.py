@@ -61,14 +61,13 @@ def test_a_trial_that_returns_is_completed():
     assert talk.scheduler.heard == [("add", "t00000"), ("result", "t00000"), ("complete", "t00000")]
 
 
-def test_a_result_becomes_the_last_one_only_when_it_is_answered():
+def test_a_result_is_the_last_one_as_soon_as_it_is_reported():
     talk = Conversation(max_trials=1)
     talk.begin(1)
     talk.report("t00000", 1, loss=0.5)
-    talk.experiment.handle(result("t00000", 2, loss=0.25), 0.0)
-    assert talk.trial("t00000").last_result["loss"] == 0.5
-    talk.say()
+    outcome = talk.experiment.handle(result("t00000", 2, loss=0.25), 0.0)
     assert talk.trial("t00000").last_result["loss"] == 0.25
+    assert talk.trial("t00000").last_result is outcome.notices[0].result
 
 
 def test_done_in_a_result_stops_the_trial_as_completed():

@@ -159,7 +159,7 @@ def test_a_trial_is_the_same_object_from_start_to_end(fit, recorder):
     assert all(info["trials"] is recorder.calls[-1][2]["trials"] for _, _, info in recorder.calls[1:])
 
 
-def test_in_on_trial_result_the_last_result_is_still_the_one_before(fit):
+def test_in_on_trial_result_the_last_result_is_the_one_just_reported(fit):
     class Watcher(Callback):
         def __init__(self):
             self.seen = []
@@ -172,7 +172,7 @@ def test_in_on_trial_result_the_last_result_is_still_the_one_before(fit):
 
     watcher = Watcher()
     fit(train, callbacks=[watcher])
-    assert watcher.seen == [(None, 1), (1, 2), (2, 3), (3, None)]
+    assert watcher.seen == [(1, 1), (2, 2), (3, 3), (3, None)]
 
 
 def test_what_a_callback_writes_into_a_result_reaches_later_callbacks_and_the_files(fit, rows_of):

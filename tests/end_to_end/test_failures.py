@@ -306,3 +306,23 @@ def test_after_a_defect_outside_the_trials_the_experiment_goes_on(build, rows_of
     (result,) = tune.Tuner.restore(tmp_path / "experiment", train, param_space={"how": None}, run_config=run_config).fit()
     assert [(row["epoch"], row["training_iteration"]) for row in rows_of(result.path)] == [(0, 1), (1, 2), (2, 3), (3, 4)]
     assert [(row["epoch"], row["iterations_since_restore"]) for row in rows_of(result.path)][2:] == [(2, 1), (3, 2)]
+
+
+class KilledWhileSaving(tune.Trainable):
+    def step(self):
+        return {"loss": 1.0}
+
+    def save_checkpoint(self, checkpoint_dir):
+        Path(checkpoint_dir, "weights").write_bytes(b"0" * 1000)
+        if self.iteration == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def load_checkpoint(self, checkpoint_dir):
+        pass
+
+
+def test_what_a_killed_attempt_was_saving_is_deleted_when_it_ends(fit):
+    frequent = tune.CheckpointConfig(checkpoint_frequency=1)
+    (result,) = fit(KilledWhileSaving, failure={"max_failures": 1}, checkpoint_config=frequent)
+    assert "killed by SIGKILL" in str(result.error)
+    assert [path.name for path in Path(result.path).iterdir() if path.is_dir()] == ["checkpoint_000000"]

@@ -24,6 +24,7 @@ from tuner.storage.checkpoints import (
     read_manifest,
     stage,
     sweep,
+    unfinished,
     verify,
 )
 
@@ -390,3 +391,11 @@ def test_a_relative_path_stays_true_when_the_working_directory_changes(source, m
     checkpoint = Checkpoint.from_directory("source")
     monkeypatch.chdir("/")
     assert checkpoint.path == str(source)
+
+
+def test_what_is_unfinished_of_an_attempt_is_found_and_nothing_of_others(tmp_path):
+    own, _ = stage(tmp_path, 3, 1), stage(tmp_path, 3, 11)
+    (tmp_path / "checkpoint_000003").mkdir()
+    (tmp_path / ".tmp-result.json-1-0a1b").touch()
+    assert unfinished(tmp_path, 1) == [own]
+    assert unfinished(tmp_path / "missing", 1) == []

@@ -76,7 +76,6 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
     declaration = read_declaration(path)
     objects = ObjectStore(path)
     experiment, elapsed_s = _taken_up(path, declaration, decode or (lambda config: _readable(config, objects)))
-    experiment.take_results()
     for trial in experiment.trials:
         trial.local_path = str(trial_directory(path, trial.trial_id))
     return StoredExperiment(path, declaration, experiment, elapsed_s, driver)

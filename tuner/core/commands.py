@@ -132,7 +132,7 @@ class TrialStarted:
 
 @dataclass(frozen=True, slots=True)
 class ResultRecorded:
-    """A trial has a new result; `trial.last_result` is still the one before it.
+    """A trial has a new result, which is its `last_result`.
 
     Attributes:
         trial: The trial.

@@ -140,6 +140,7 @@ class Experiment(SteeredLives):
         if event.checkpoint:
             self._keep(trial, event.checkpoint, flat)
         self._judge(report)
+        trial.last_result = report.result
 
     def _judge(self, report: Report) -> None:
         trial, flat = report.trial, report.flat
@@ -242,7 +243,7 @@ class Experiment(SteeredLives):
         for overdue in self._patience.exhausted(self._now_s):
             trial = self.roster.live[overdue.trial_id]
             move_worker(trial, WorkerMove.KILL)
-            self._take_result(trial)
+            self._waiting.pop(trial.trial_id, None)
             self._out.commands.append(cmd.KillWorker(trial.trial_id, trial.attempt, overdue.reason, overdue.last_words_s))
 
     def _answer(self, report: Report) -> bool:
@@ -252,7 +253,7 @@ class Experiment(SteeredLives):
         verdict = trial.intention.verdict if trial.intention else Verdict.CONTINUE
         if verdict is Verdict.PAUSE and not (save or trial.source or self._stopping):
             verdict = Verdict.CONTINUE  # until the training code itself reports a checkpoint
-        trial.owes_save, trial.last_result = False, report.result
+        trial.owes_save = False
         if verdict is Verdict.CONTINUE:
             move_worker(trial, WorkerMove.SAVE if save else WorkerMove.GO_ON)
             self._patience.expect_report(trial.trial_id, self._now_s)

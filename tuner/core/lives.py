@@ -142,21 +142,11 @@ class TrialLives(ExperimentState):
 
     def _retire(self, trial: Trial) -> None:
         """Let go of all that the trial's worker held."""
-        self._take_result(trial)
+        self._waiting.pop(trial.trial_id, None)
         self.roster.retire(trial)
         self._patience.forget(trial.trial_id)
         self._out.delete(trial, self._keeper.release(trial))
         self.desk.hear()
-
-    def take_results(self) -> None:
-        """Make what has been reported the last results of trials that still wait for an answer: for whoever looks on, and feeds no more."""
-        for trial in self.roster.live.values():
-            self._take_result(trial)
-
-    def _take_result(self, trial: Trial) -> None:
-        """Make a result that will never be answered the trial's last one."""
-        if report := self._waiting.pop(trial.trial_id, None):
-            trial.last_result = report.result
 
     def _lay_aside(self, trial: Trial, intention: Intention) -> None:
         """Pause the trial; where that was for a while only, or the wait is over already, let it go on."""

@@ -20,10 +20,14 @@ class Callback:
     searcher and the scheduler hear of each fact before callbacks do. `iteration` is the number of the driver's turn, not the training
     iteration; `trials` is the live list of all trials and is not to be modified.
 
-    In `on_trial_result`, `trial.last_result` is still the previous result. Setting ``result["should_checkpoint"] = True`` there asks for
-    a checkpoint of a class trainable at this very result; other changes to `result` reach later callbacks and loggers only.
+    In `on_trial_result`, `trial.last_result` is the result just reported, the same object as `result`. Setting
+    ``result["should_checkpoint"] = True`` there asks for a checkpoint of a class trainable at this very result; other changes to `result`
+    reach later callbacks and loggers only.
 
     A hook that raises is reported once, with its traceback, and its callback is switched off; the experiment goes on.
+
+    Departures:
+        In `on_trial_result` of Ray Tune, `trial.last_result` is the result before.
     """
 
     def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:

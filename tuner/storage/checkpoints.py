@@ -312,6 +312,11 @@ def commit_from(source: str | os.PathLike[str], trial_dir: str | os.PathLike[str
         raise
 
 
+def unfinished(trial_dir: str | os.PathLike[str], attempt: int) -> list[Path]:
+    """Return the directories that `stage` has made for an attempt and that are still there; when the attempt is over, they are rubbish."""
+    return sorted(Path(trial_dir).glob(f"{STAGING_PREFIX}{'[0-9]' * 6}-{attempt}-*"))
+
+
 def is_staged(directory: str | os.PathLike[str], trial_dir: str | os.PathLike[str]) -> bool:
     """Return whether the directory was made by `stage` for this trial."""
     path = Path(os.path.realpath(directory))

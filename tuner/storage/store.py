@@ -10,6 +10,7 @@ from typing import final
 from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError
 
+from .checkpoints import unfinished
 from .cleaner import CheckpointCleaner
 from .layout import trial_directory
 from .manifest import verify
@@ -39,6 +40,11 @@ class CheckpointStore:
     def delete(self, trial_id: str, checkpoint: CheckpointRecord) -> None:
         """Delete a checkpoint as soon as that is safe."""
         self._cleaner.delete(self.path(trial_id, checkpoint))
+
+    def discard_unfinished(self, trial_id: str, attempt: int) -> None:
+        """Delete what an attempt that is over has begun to save and has not finished."""
+        for path in unfinished(trial_directory(self._experiment, trial_id), attempt):
+            self._cleaner.delete(path)
 
     def find_damage(self, trial_id: str, checkpoint: CheckpointRecord) -> str:
         """Return what is wrong with a checkpoint, empty for nothing.

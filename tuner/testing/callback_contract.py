@@ -106,8 +106,9 @@ class CallbackContract(ABC):
             trial = story.add(0)
             story.start(trial)
             before = _described(trial)
-            story.report(trial, 1, keeps_previous=True, loss=0.5)
+            told = story.report(trial, 1, loss=0.5)
             assert _described(trial) == before, "a callback must not change the trial"
+            assert trial.last_result is told, "a callback must not replace the trial's last result"
 
     def test_it_keeps_what_is_in_a_result(self) -> None:
         """Leave to those behind it what the trial has reported; more may be added."""
@@ -180,7 +181,7 @@ class _Story:
         if trial.has_checkpoint:
             self.callback.on_trial_restore(**self._info(trial))
 
-    def report(self, trial: Trial, time: int, *, keeps_previous: bool = False, **metrics: Any) -> dict[str, Any]:
+    def report(self, trial: Trial, time: int, **metrics: Any) -> dict[str, Any]:
         """Let a trial report; return the result after everybody has seen it."""
         result = {
             **metrics,
@@ -190,9 +191,8 @@ class _Story:
             "time_total_s": float(time),
             CONFIG: trial.config,
         }
+        trial.last_result = result
         self.callback.on_trial_result(result=result, **self._info(trial))
-        if not keeps_previous:
-            trial.last_result = result
         return result
 
     def save(self, trial: Trial, time: int) -> None:
@@ -233,4 +233,5 @@ class _Story:
 
 
 def _described(trial: Trial) -> Mapping[str, str]:
-    return {name: repr(getattr(trial, name)) for name in Trial.__slots__ if not name.startswith("__")}
+    """Return all of a trial but its last result, to which a callback may add."""
+    return {name: repr(getattr(trial, name)) for name in Trial.__slots__ if name not in ("__weakref__", "last_result")}
