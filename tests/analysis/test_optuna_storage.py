@@ -6,6 +6,7 @@ import pytest
 
 import tuner as tune
 from schedulers import FIFOScheduler
+from schedulers.decisions import Reason, Stop
 from searchers import BasicVariantGenerator
 
 pytest.importorskip("optuna")
@@ -13,6 +14,7 @@ pytest.importorskip("optuna")
 import optuna
 from optuna.trial import TrialState
 
+from searchers.optuna_search import OptunaSearch
 from tuner.analysis.optuna_storage import ExperimentStorage
 
 
@@ -30,11 +32,11 @@ def run(tmp_path, space, **more):
     return tmp_path / "seen"
 
 
-def test_trials_have_the_nearest_state_and_their_best_value(tmp_path):
+def test_trials_have_the_nearest_state_and_their_newest_value(tmp_path):
     path = run(tmp_path, {"length": 4, "kind": tune.grid_search(["plain", "fails", "nan"])})
     trials = ExperimentStorage(path).get_all_trials(0)
     assert [trial.state for trial in trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.FAIL]
-    assert [trial.value for trial in trials] == [0.5, None, None]
+    assert [trial.value for trial in trials] == [1.5, None, None]
     assert trials[0].intermediate_values == {1: 1.5, 2: 0.5, 3: 0.5, 4: 1.5}
     assert [trial.params for trial in trials] == [{"kind": "'plain'"}, {"kind": "'fails'"}, {"kind": "'nan'"}]
     assert trials[1].user_attrs["error"] == "ValueError: half-way"
@@ -76,4 +78,58 @@ def test_without_an_objective_one_has_to_be_named(tmp_path):
     path = run(tmp_path, {"length": 2, "kind": "plain"}, metric=None, mode=None)
     with pytest.raises(ValueError, match="does not say what is optimised; name the metric"):
         ExperimentStorage(path)
-    assert ExperimentStorage(path, "loss", "max").get_all_trials(0)[0].value == 1.5
+    assert ExperimentStorage(path, "loss", "max").get_all_trials(0)[0].value == 0.5
+
+
+class StopsAllButOne(FIFOScheduler):
+    """Stops every trial but the last one after its first result."""
+
+    def on_trial_result(self, trial, result):
+        return [Stop(trial.trial_id, Reason("test", {}))] if result["training_iteration"] == 1 and trial.config["x"] < 23 else []
+
+
+def train_two(config):
+    for step in (1, 2):
+        tune.report({"loss": config["x"] + step, "size": -config["x"], "other": 0})
+
+
+def stopped_early(tmp_path, **more):
+    space = {"x": tune.grid_search(range(24)), "fixed": 1}
+    given = {"scheduler": StopsAllButOne(), "metric": "loss", "mode": "min"} | more
+    config = tune.RunConfig(name="cut", storage_path=tmp_path, verbose=0, executor="inline", resources={"cpu": 1})
+    tuned = tune.TuneConfig(**({"search_alg": BasicVariantGenerator()} | given))
+    return tune.Tuner(train_two, param_space=space, tune_config=tuned, run_config=config).fit()
+
+
+def test_the_best_trial_is_that_of_the_results_although_it_was_stopped_early(tmp_path):
+    grid = stopped_early(tmp_path)
+    study = optuna.load_study(study_name="cut", storage=ExperimentStorage(tmp_path / "cut"))
+    assert [trial.state for trial in study.trials].count(TrialState.COMPLETE) == 1
+    best = grid.get_best_result()
+    assert (study.best_trial.user_attrs["trial_id"], study.best_value) == (best.trial_id, best.metrics["loss"])
+
+
+def test_importances_count_trials_that_were_stopped_early(tmp_path):
+    grid = stopped_early(tmp_path)
+    (found,) = ExperimentStorage(tmp_path / "cut").param_importances()
+    assert (found.num_trials, found.iteration) == (24, 1)
+    assert dict(found.shares) == dict(grid.get_param_importances())
+
+
+def test_several_objectives_are_several_directions_with_the_newest_values(tmp_path):
+    searcher = OptunaSearch(metric=["loss", "size"], mode=["min", "max"], seed=1)
+    config = tune.RunConfig(name="two", storage_path=tmp_path, verbose=0, executor="inline", resources={"cpu": 1})
+    tuned = tune.TuneConfig(search_alg=searcher, scheduler=StopsAllButOne(), num_samples=4)
+    grid = tune.Tuner(train_two, param_space={"x": tune.uniform(0, 30)}, tune_config=tuned, run_config=config).fit()
+    storage = ExperimentStorage(tmp_path / "two")
+    study = optuna.load_study(study_name="two", storage=storage)
+    assert ([direction.name for direction in study.directions], study.metric_names) == (["MINIMIZE", "MAXIMIZE"], ["loss", "size"])
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
+    assert [trial.values for trial in study.trials] == [[result.metrics["loss"], result.metrics["size"]] for result in grid]
+    assert {trial.user_attrs["trial_id"] for trial in study.best_trials} == {result.trial_id for result in grid.get_best_results()}
+    with pytest.raises(RuntimeError, match="best trial"):
+        storage.get_best_trial(0)
+    with pytest.raises(ValueError, match="mode 'min' needs a metric, as the experiment has 2 objectives: loss, size"):
+        ExperimentStorage(tmp_path / "two", mode="min")
+    single = ExperimentStorage(tmp_path / "two", "size")
+    assert single.get_study_directions(0) == [optuna.study.StudyDirection.MAXIMIZE]

@@ -30,14 +30,18 @@ def train(config):
             tune.report({"loss": loss, "val": {"acc": config["lr"]}}, checkpoint=tune.Checkpoint.from_directory(directory))
 
 
-def run(storage_path, name, *, num_samples=1, space=None, metric="loss", **more):
+def run(storage_path, name, *, num_samples=1, space=None, metric="loss", scheduler=None, **more):
     """Run an experiment in this process and return its directory."""
     space = {"lr": tune.grid_search([0.5, 0.25, 2.0]), "kind": "plain", "depth": 3} if space is None else space
     tuner = tune.Tuner(
         train,
         param_space=space,
         tune_config=tune.TuneConfig(
-            metric=metric, mode=metric and "min", num_samples=num_samples, scheduler=FIFOScheduler(), search_alg=BasicVariantGenerator()
+            metric=metric,
+            mode=metric and "min",
+            num_samples=num_samples,
+            scheduler=scheduler or FIFOScheduler(),
+            search_alg=BasicVariantGenerator(),
         ),
         run_config=tune.RunConfig(
             name=name, storage_path=storage_path, verbose=0, executor="inline", durability="process", resources={"cpu": 1}, **more

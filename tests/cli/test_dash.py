@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+import tuner as tune
+from tests.cli.conftest import run
 from tuner.cli import dashboard
 from tuner.cli.grids import Objective
 
@@ -26,9 +28,33 @@ def test_the_dashboard_shows_the_trials_and_may_not_delete_them(plain):
     status, body = asked(application, "/api/studies/0")
     assert status.startswith("200")
     trials = json.loads(body)["trials"]
-    assert [trial["values"] for trial in trials] == [[0.375], [0.25], [1.125]]
-    assert asked(application, "/api/studies/0", method="DELETE")[0].startswith("500")
+    assert [trial["values"] for trial in trials] == [[0.875], [0.5], [3.125]]
+    assert asked(application, "/api/studies/0", method="DELETE")[0].startswith("405")
     assert len(json.loads(asked(application, "/api/studies/0")[1])["trials"]) == 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_importances_are_those_of_the_results_also_where_trials_were_stopped_early(storage):
+    pytest.importorskip("optuna_dashboard")
+    space = {"lr": tune.loguniform(1e-3, 1.0), "kind": "plain", "depth": tune.randint(1, 9)}
+    path = run(storage, "cut", num_samples=40, space=space, scheduler=tune.schedulers.ASHAScheduler(max_t=4, grace_period=1))
+    application = dashboard._application(path, Objective())
+    states = [trial["state"] for trial in json.loads(asked(application, "/api/studies/0")[1])["trials"]]
+    assert states.count("Pruned") > states.count("Complete")
+    status, body = asked(application, "/api/studies/0/param_importances")
+    [told] = json.loads(body)["param_importances"]
+    expected = tune.ResultGrid.from_directory(path).get_param_importances()
+    assert status.startswith("200")
+    assert {one["name"]: one["importance"] for one in told} == {name: expected[name] for name in ("lr", "depth")}
+    assert {one["name"]: one["distribution"] for one in told} == {"lr": "FloatDistribution", "depth": "IntDistribution"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_without_enough_trials_the_page_is_told_why_there_are_no_importances(plain):
+    pytest.importorskip("optuna_dashboard")
+    status, body = asked(dashboard._application(plain, Objective()), "/api/studies/0/param_importances")
+    assert status.startswith("400")
+    assert "at least 20 trials with a finite value at iteration 4, got 3" in json.loads(body)["reason"]
 
 
 def test_without_the_extra_it_is_named(call, plain, monkeypatch):

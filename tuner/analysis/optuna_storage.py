@@ -10,6 +10,7 @@ import datetime as dt
 import math
 import threading
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
@@ -18,14 +19,18 @@ from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
+from tuner.core.pareto import Objectives
 from tuner.core.result import TIME_THIS_ITER_S, TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Ending, Status, Trial
 from tuner.storage.segments import journal_directory
 
+from .best import value_of
 from .directories import Found, read_directory
 from .frames import value_at
-from .importances import Evaluated, observed_columns
-from .ranking import Mode, check_mode, is_number, rank
+from .importances import Evaluated, Importances, observed_columns
+from .plots import Source
+from .plots.parameters import param_importances
+from .ranking import Mode, check_mode, is_finite, mode_among, rank
 from .rows import Row
 
 if TYPE_CHECKING:
@@ -36,16 +41,33 @@ _MAX_VALUES: Final = 200
 """More intermediate values of a trial than this are thinned out: each look of a browser at a study transfers all of them."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """An experiment as it was when its journal was last written to.
+
+    Attributes:
+        stamp: When that was.
+        found: What the directory told.
+        trials: Its trials, translated.
+    """
+
+    stamp: float
+    found: Found
+    trials: list[FrozenTrial]
+
+
 @final
 class ExperimentStorage(BaseStorage):
     """A storage with one study, whose trials are those of an experiment.
 
-    The value of a trial is the best one it has reported. What Optuna has no word for is put into the nearest: a trial that was stopped
-    early is PRUNED, one that is paused or was interrupted is RUNNING, and one that completed without a finite value has FAILED.
+    The values of a trial are the newest ones that it has reported, by which `ResultGrid.get_best_result` compares trials. What Optuna has
+    no word for is put into the nearest: a trial that was stopped early is PRUNED, one that is paused or was interrupted is RUNNING, and
+    one that completed without a finite value has FAILED. With several objectives, for which Optuna has no pruning, a trial that was
+    stopped early is COMPLETE and has no intermediate values.
 
     Args:
         path: The experiment's directory.
-        metric: What is optimised, where the directory does not say, or another than it says.
+        metric: What is optimised, where the directory does not say, or another than it says, or one of several objectives.
         mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are.
 
     Raises:
@@ -55,24 +77,42 @@ class ExperimentStorage(BaseStorage):
     """
 
     def __init__(self, path: Path, metric: str | None = None, mode: Mode | None = None) -> None:
-        found = read_directory(path)
-        if not (metric or found.metric):
-            raise ValueError(f"{str(path)!r} does not say what is optimised; name the metric")
         self._path = path
-        self._metric = str(metric or found.metric)
-        self._mode = check_mode(mode or found.mode)
+        self._objectives = _objectives_of(read_directory(path), path, metric, mode)
         self._lock = threading.Lock()
-        self._stamp: float | None = None
-        self._trials: list[FrozenTrial] = []
+        self._last_seen: _Seen | None = None
 
     def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
         """Return the trials as they are now."""
+        return [trial for trial in self._seen().trials if states is None or trial.state in states]
+
+    def get_best_trial(self, study_id: int) -> FrozenTrial:
+        """Return the trial with the best newest value, completed or stopped early; of equal ones the one created first."""
+        (_, mode), *others = self._objectives
+        if others:
+            raise RuntimeError(f"there is no best trial for {len(self._objectives)} objectives; ask for the Pareto front")
+        valued = [(trial, trial.value) for trial in self._seen().trials if trial.value is not None]
+        if not valued:
+            raise ValueError("no trial has completed or was stopped early with a finite value yet")
+        return max(valued, key=lambda pair: rank(pair[1], check_mode(mode)))[0]
+
+    def param_importances(self) -> list[Importances]:
+        """Return how much each parameter mattered for each objective, as by `ResultGrid.get_param_importances`.
+
+        Raises:
+            ValueError: If too few trials can be compared, or no parameter differs between them.
+        """
+        found = self._seen().found
+        sources = [Source(found.trials, found.rows, str(self._path), metric, check_mode(mode)) for metric, mode in self._objectives]
+        return [param_importances(source) for source in sources]
+
+    def _seen(self) -> _Seen:
         with self._lock:
             stamp = _stamp_of(self._path)
-            if self._stamp is None or stamp != self._stamp:
-                self._trials = _translated(read_directory(self._path), self._metric, self._mode)
-                self._stamp = stamp
-            return [trial for trial in self._trials if states is None or trial.state in states]
+            if self._last_seen is None or stamp != self._last_seen.stamp:
+                found = read_directory(self._path)
+                self._last_seen = _Seen(stamp, found, _translated(found, self._objectives))
+            return self._last_seen
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial by its number, which is its id."""
@@ -97,16 +137,16 @@ class ExperimentStorage(BaseStorage):
         return self._path.name
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        """Return the direction of optimisation."""
-        return [StudyDirection.MAXIMIZE if self._mode == "max" else StudyDirection.MINIMIZE]
+        """Return the direction in which each metric is optimised."""
+        return [StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE for _, mode in self._objectives]
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return where the experiment lies."""
         return {"path": str(self._path)}
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        """Return what the metric is called."""
-        return {"study:metric_names": [self._metric]}
+        """Return what the metrics are called."""
+        return {"study:metric_names": [metric for metric, _ in self._objectives]}
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise NotImplementedError(f"{self._path} is only looked at; what is changed here would be known to nobody")
@@ -121,7 +161,20 @@ def _stamp_of(path: Path) -> float:
     return max((file.stat().st_mtime for file in journal_directory(path).glob("*.log")), default=0.0)
 
 
-def _translated(found: Found, metric: str, mode: Mode) -> list[FrozenTrial]:
+def _objectives_of(found: Found, path: Path, metric: str | None, mode: Mode | None) -> Objectives:
+    """Return what is optimised: a metric that was named, or else what the directory says."""
+    if metric is None and found.several:
+        if mode is not None:
+            names = ", ".join(name for name, _ in found.several)
+            raise ValueError(f"mode {mode!r} needs a metric, as the experiment has {len(found.several)} objectives: {names}")
+        return found.several
+    name = metric or found.metric
+    if not name:
+        raise ValueError(f"{str(path)!r} does not say what is optimised; name the metric")
+    return ((name, check_mode(mode or mode_among(found.several, name) or found.mode)),)
+
+
+def _translated(found: Found, objectives: Objectives) -> list[FrozenTrial]:
     columns = observed_columns([Evaluated(flatten(trial.config), 0.0) for trial in found.trials])
     varied = {name: column for name, column in columns.items() if column.is_varied}
     distributions = {name: column.distribution() for name, column in varied.items()}
@@ -129,8 +182,8 @@ def _translated(found: Found, metric: str, mode: Mode) -> list[FrozenTrial]:
         _frozen(
             number,
             trial,
-            found.rows.of(trial.trial_id),
-            (metric, mode),
+            found,
+            objectives,
             {name: varied[name].seen(value) for name, value in flatten(trial.config).items() if name in varied},
             distributions,
         )
@@ -141,33 +194,39 @@ def _translated(found: Found, metric: str, mode: Mode) -> list[FrozenTrial]:
 def _frozen(  # noqa: PLR0917  (one trial in Optuna's terms)
     number: int,
     trial: Trial,
-    rows: Sequence[Row],
-    objective: tuple[str, Mode],
+    found: Found,
+    objectives: Objectives,
     params: dict[str, Any],
     distributions: Mapping[str, BaseDistribution],
 ) -> FrozenTrial:
-    metric, mode = objective
-    reported = [(int(row.get(TRAINING_ITERATION, step)), value_at(row, metric)) for step, row in enumerate(rows, start=1)]
-    curve = {step: float(value) for step, value in reported if is_number(value) and math.isfinite(value)}
-    state = _state(trial, has_value=bool(curve))
-    best = max(curve.values(), key=lambda value: rank(value, mode)) if curve else None
+    rows = found.rows.of(trial.trial_id)
+    newest = [value_of(trial, found.rows, metric, check_mode(mode)) for metric, mode in objectives]
+    values = newest if all(map(is_finite, newest)) else None
+    has_several = len(objectives) > 1
+    state = _state(trial, has_values=values is not None, has_several=has_several)
     start, end = _times(rows)
     return FrozenTrial(
         number=number,
         trial_id=number,
         state=state,
-        value=best if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
+        value=None,
+        values=values if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
         datetime_start=start or (dt.datetime.now() if state is not TrialState.WAITING else None),  # noqa: DTZ005  (Optuna's are local)
         datetime_complete=(end or dt.datetime.now()) if state.is_finished() else None,  # noqa: DTZ005
         params=params,
         distributions={name: distributions[name] for name in params},
         user_attrs=_attributes(trial),
         system_attrs={},
-        intermediate_values=_thinned(curve),
+        intermediate_values={} if has_several else _thinned(_curve(rows, objectives[0][0])),
     )
 
 
-def _state(trial: Trial, *, has_value: bool) -> TrialState:
+def _curve(rows: Sequence[Row], metric: str) -> dict[int, float]:
+    reported = [(int(row.get(TRAINING_ITERATION, step)), value_at(row, metric)) for step, row in enumerate(rows, start=1)]
+    return {step: float(value) for step, value in reported if is_finite(value)}
+
+
+def _state(trial: Trial, *, has_values: bool, has_several: bool) -> TrialState:
     match trial.status, trial.ending:
         case Status.PENDING, _:
             return TrialState.WAITING
@@ -177,15 +236,15 @@ def _state(trial: Trial, *, has_value: bool) -> TrialState:
             return TrialState.RUNNING
         case _, Ending.INTERRUPTED:
             return TrialState.RUNNING
-        case _, Ending.STOPPED_EARLY:
+        case _, Ending.STOPPED_EARLY if not has_several:
             return TrialState.PRUNED
         case _:
-            return TrialState.COMPLETE if has_value else TrialState.FAIL
+            return TrialState.COMPLETE if has_values else TrialState.FAIL
 
 
 def _times(rows: Sequence[Row]) -> tuple[dt.datetime | None, dt.datetime | None]:
     """Return when the first result was begun and the last one reported, as local times without a zone, which Optuna's are."""
-    stamps = [(row[TIMESTAMP], row.get(TIME_THIS_ITER_S) or 0.0) for row in rows if is_number(row.get(TIMESTAMP))]
+    stamps = [(row[TIMESTAMP], row.get(TIME_THIS_ITER_S) or 0.0) for row in rows if is_finite(row.get(TIMESTAMP))]
     if not stamps:
         return None, None
     return dt.datetime.fromtimestamp(stamps[0][0] - stamps[0][1]), dt.datetime.fromtimestamp(stamps[-1][0])  # noqa: DTZ006

@@ -16,6 +16,7 @@ from .arguments import foreign_argument
 from .grids import Objective, objective_options
 
 _HOST: Final = "127.0.0.1"
+_IMPORTANCES: Final = "/api/studies/0/param_importances"
 
 
 @click.command()
@@ -26,7 +27,8 @@ def dash(experiment: Path, port: int, objective: Objective) -> int:
     """Show an experiment in Optuna's dashboard, until Ctrl-C.
 
     The dashboard reads the directory anew when it has changed, so a running experiment is seen as it runs, and can change nothing.
-    Trials that were stopped early are pruned there, paused ones running. It listens on this machine alone. Needs the extra dash.
+    Trials that were stopped early are pruned there (complete, with several objectives), paused ones running. Importances are those of
+    get_param_importances, which compares trials at a common iteration. It listens on this machine alone. Needs the extra dash.
 
     \b
     Example:
@@ -34,7 +36,7 @@ def dash(experiment: Path, port: int, objective: Objective) -> int:
     """
     try:
         application = _application(experiment, objective)
-        server = make_server(_HOST, port, _read_only(application), _Server, _Quiet)
+        server = make_server(_HOST, port, application, _Server, _Quiet)
     except ValueError as refusal:
         raise click.UsageError(f"{refusal}; give --metric and --mode") from refusal
     except OSError as taken:
@@ -51,7 +53,8 @@ def _application(experiment: Path, objective: Objective) -> Any:
         storages = importlib.import_module("tuner.analysis.optuna_storage")
     except ImportError as missing:
         raise ImportError(f'the dashboard needs {missing.name}; pip install "tuner-hpo[dash]"') from missing
-    return dashboard.wsgi(storages.ExperimentStorage(experiment, objective.metric, objective.mode))
+    storage = storages.ExperimentStorage(experiment, objective.metric, objective.mode)
+    return _read_only(_with_importances(dashboard.wsgi(storage), storage))
 
 
 def _read_only(application: Any) -> Any:
@@ -64,6 +67,32 @@ def _read_only(application: Any) -> Any:
         return [json.dumps({"reason": "tuner dash is read-only: nothing of an experiment can be changed here"}).encode()]
 
     return answer
+
+
+def _with_importances(application: Any, storage: Any) -> Any:
+    """Return the application with importances of our own: those of the dashboard leave out all trials that were stopped early."""
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        if environ["PATH_INFO"] != _IMPORTANCES:
+            return application(environ, start_response)
+        try:
+            told: dict[str, Any] = {"param_importances": _importances(storage)}
+            status = "200 OK"
+        except ValueError as refusal:
+            status, told = "400 Bad Request", {"reason": str(refusal)}  # the page shows the reason
+        start_response(status, [("Content-Type", "application/json")])
+        return [json.dumps(told).encode()]
+
+    return answer
+
+
+def _importances(storage: Any) -> list[list[dict[str, Any]]]:
+    """Return the importances for each objective as the dashboard's page expects them; parameters that never differ are not in it."""
+    kinds = {name: type(kind).__name__ for trial in storage.get_all_trials(0) for name, kind in trial.distributions.items()}
+    return [
+        [{"name": name, "importance": share, "distribution": kinds[name]} for name, share in found.shares.items() if name in kinds]
+        for found in storage.param_importances()
+    ]
 
 
 class _Server(ThreadingMixIn, WSGIServer):
