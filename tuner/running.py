@@ -147,8 +147,10 @@ class Run:
         inspect_folder(directory)
         check_secrets(plan.space)
         plan.connect()
-        shutdown = _Shutdown(_make_executor(plan, directory, self._objects, self._environment))
-        with self._console.showing_warnings(), contextlib.closing(shutdown) as opened:
+        with (
+            self._console.showing_warnings(),
+            contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects, self._environment))) as opened,
+        ):
             self._began_s = opened.executor.clock()
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.

@@ -25,6 +25,14 @@ def test_an_attempt_starts_reports_and_exits(tmp_path):
     assert said[2] == {"kind": "exited", "outcome": "completed", "failure": None}
 
 
+def test_a_checkpoint_may_be_given_by_its_place(tmp_path):
+    def train(config):
+        report({"loss": 1.0}, None)
+        report({}, None)
+
+    assert [result["training_iteration"] for result in converse(train, tmp_path).results] == [1, 2]
+
+
 def test_results_are_numbered_from_where_the_trial_stood(tmp_path):
     def train(config):
         for _ in range(3):

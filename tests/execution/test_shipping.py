@@ -13,6 +13,7 @@ import pytest
 from tuner.errors import TrainableNotPicklable
 from tuner.execution import shipping
 from tuner.execution.shipping import ship
+from tuner.execution.trainable import Trainable, with_parameters
 
 
 def delivered(trainable):
@@ -133,6 +134,24 @@ def test_a_huge_trainable_is_warned_about_once_with_its_largest_part(monkeypatch
         ship(lambda config: (small, table))
     (record,) = caplog.records
     assert "2 MiB when pickled, of which 'table' takes 2 MiB" in record.getMessage()
+
+
+def test_data_that_with_parameters_has_bound_is_not_warned_about(monkeypatch, caplog):
+    monkeypatch.setattr(shipping, "HUGE_BYTES", 2**20)
+
+    class Model(Trainable):
+        def setup(self, config, data):
+            pass
+
+        def step(self):
+            return {}
+
+    table, other = b"x" * 2**21, b"y" * 2**21
+    ship(with_parameters(lambda config, data: None, data=table))
+    ship(with_parameters(Model, data=table))
+    assert caplog.records == []
+    ship(with_parameters(lambda config, data: other, data=table))
+    assert len(caplog.records) == 1
 
 
 def test_a_usual_trainable_is_not_warned_about(caplog):

@@ -33,7 +33,7 @@ SLOW_SETUP_S = 10.0
 _log = logging.getLogger(__name__)
 
 
-def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
+def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
     """Report one result of the trial, and go on when the engine says so.
 
     Each report counts as one ``training_iteration``. When it returns, result and checkpoint are safely stored; the checkpoint's directory

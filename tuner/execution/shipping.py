@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 def ship(trainable: Any) -> bytes:
     """Return the trainable pickled, by value where other processes cannot import it (the user's script, notebooks, closures).
 
-    Warns above 100 MiB.
+    Warns above 100 MiB, what `with_parameters` has bound not counted.
 
     Args:
         trainable: A function or class.
@@ -48,7 +48,7 @@ def ship(trainable: Any) -> bytes:
         data = _pickled(trainable)
     except Exception as error:
         raise TrainableNotPicklable(_explanation(trainable, error)) from error
-    if len(data) > HUGE_BYTES:
+    if len(data) > HUGE_BYTES and len(data) - _size_of_parameters(trainable) > HUGE_BYTES:
         _log.warning("%s", _warning(trainable, len(data)))
     return data
 
@@ -229,6 +229,18 @@ def _warning(trainable: Any, size_bytes: int) -> str:
         f"{_name(trainable)} is {size_bytes / 2**20:.0f} MiB when pickled{what}; "
         "load large data inside the function, or hand it over once with with_parameters"
     )
+
+
+def _size_of_parameters(trainable: Any) -> int:
+    """Return how much `with_parameters` has added to a pickled trainable, in bytes."""
+    return _pickled_size(_given_parameters(trainable)) or 0
+
+
+def _given_parameters(trainable: Any) -> Any:
+    if not isinstance(trainable, types.FunctionType):
+        return getattr(trainable, "given_parameters", None)
+    bound = dict(_captured(trainable)).get("bound")  # see `calling.bind`
+    return [bound.keywords, _given_parameters(bound.func)] if isinstance(bound, functools.partial) else None
 
 
 def _pickled_size(value: Any) -> int | None:
