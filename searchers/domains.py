@@ -4,7 +4,8 @@ Every domain maps its values to the unit interval and back. Numeric domains do s
 steps of the interval are equal factors of the value. Rounded domains (integers, multiples of `q`) give each value the stretch of
 the scale that rounds to it, the two ends included, so that ``from_unit(to_unit(value)) == value``.
 
-Chance comes from the generator that is passed in. Values are plain Python objects, never numpy scalars.
+Chance comes from the generator that is passed in; only `Domain.sample` makes one where it is given none, for use outside of experiments.
+Values are plain Python objects, never numpy scalars.
 """
 
 from __future__ import annotations
@@ -36,9 +37,48 @@ class Domain(ABC):
     prior: Any = None
     prior_confidence: str = DEFAULT_CONFIDENCE
 
-    @abstractmethod
-    def sample(self, rng: Generator) -> Any:
-        """Draw a value."""
+    def sample(self, rng: Generator | None = None, *, size: int = 1, random_state: int | Generator | None = None) -> Any:
+        """Draw a value, or a list of values.
+
+        Args:
+            rng: Source of chance.
+            size: How many values to draw.
+            random_state: Source of chance in Ray Tune's word: a generator, or the seed of a new one. With neither this nor `rng`, a new
+                generator is seeded by the operating system, so that each call draws other values; numpy's global generator is not used.
+
+        Returns:
+            One value where `size` is 1, otherwise a list of them.
+
+        Raises:
+            TypeError: If `rng` and `random_state` are both given.
+            ValueError: If `size` is less than 1.
+
+        Departures:
+            Ray Tune's first argument is a configuration, its seedless draws come from numpy's global generator, and `random_state` may be
+            a ``RandomState``.
+        """
+        if rng is None or random_state is not None or size != 1:
+            return self._sample_alone(rng, size, random_state)
+        return self._draw(rng)
+
+    def is_valid(self, value: Any) -> bool:
+        """Return whether the value is one of the domain's: Ray Tune's name for `contains`."""
+        return self.contains(value)
+
+    def _sample_alone(self, rng: Generator | None, size: int, random_state: int | Generator | None) -> Any:
+        if rng is not None and random_state is not None:
+            raise TypeError(f"rng and random_state must not be given together, got {rng!r} and {random_state!r}; leave one out")
+        if size < 1:
+            raise ValueError(f"size must be at least 1, got {size}; leave it out for one value")
+        if rng is None:
+            import numpy as np  # noqa: PLC0415  (importing the space words stays cheap)
+
+            rng = np.random.default_rng(random_state)
+        return self._draw(rng) if size == 1 else [self._draw(rng) for _ in range(size)]
+
+    def _draw(self, rng: Generator) -> Any:
+        """Draw one value; a class outside of this package may override `sample` itself instead."""
+        raise NotImplementedError(f"{type(self).__name__} must override _draw, or sample")
 
     @abstractmethod
     def contains(self, value: Any) -> bool:
@@ -133,7 +173,7 @@ class Categorical(Domain):
                     return place
         raise ValueError(f"a value must be one of {list(self.categories)!r}, got {value!r}; add it to the categories")
 
-    def sample(self, rng: Generator) -> Any:
+    def _draw(self, rng: Generator) -> Any:
         """Draw a category, each equally likely."""
         return self.categories[int(rng.integers(len(self.categories)))]
 
@@ -164,7 +204,7 @@ class Categorical(Domain):
         """
         last = len(self.categories) - 1
         if not self.contains(value):
-            return self.sample(rng)
+            return self._draw(rng)
         if last == 0:
             return self.categories[0]
         place = self.index(value)

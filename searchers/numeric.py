@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from .domains import Domain, clamp, step_from
 from .preference import DEFAULT_CONFIDENCE, checked_prior, shown
@@ -30,7 +30,7 @@ class _Interval(Domain):
     q: float | None
     is_log: bool
 
-    def sample(self, rng: Generator) -> Any:
+    def _draw(self, rng: Generator) -> Any:
         """Draw a value, equally likely anywhere on the domain's scale."""
         return self.from_unit(rng.random())
 
@@ -63,6 +63,26 @@ class _Interval(Domain):
         if self.q and step and moved == start:
             return self.clip(start + (self.q if step > 0 else -self.q))
         return moved
+
+    def uniform(self) -> Self:
+        """Return the same domain on a linear scale."""
+        return replace(self, is_log=False)  # type: ignore[type-var]  # (the classes below are dataclasses)
+
+    def loguniform(self) -> Self:
+        """Return the same domain on a logarithmic scale.
+
+        Raises:
+            ValueError: If `lower` is not greater than 0.
+        """
+        return replace(self, is_log=True)  # type: ignore[type-var]
+
+    def quantized(self, q: float) -> Self:
+        """Return the same domain with its values rounded to multiples of `q`.
+
+        Raises:
+            ValueError: If `q` is not greater than 0, or the ends do not fit it.
+        """
+        return replace(self, q=q)  # type: ignore[type-var]
 
     def _scaled(self, value: float) -> float:
         return math.log(value) if self.is_log else value
@@ -158,6 +178,9 @@ class Integer(_Interval):
         Integer(lower=25, upper=100, q=25, is_log=False)
         >>> Integer(1, 8).clip(12), Integer(1, 8).contains(2.5)
         (8, False)
+
+    Departures:
+        Ray Tune's ``Integer(1, 8)`` leaves 8 out unless it is quantized.
     """
 
     lower: int
@@ -184,7 +207,7 @@ class Integer(_Interval):
     def __repr__(self) -> str:
         return shown(self)
 
-    def sample(self, rng: Generator) -> int:
+    def _draw(self, rng: Generator) -> int:
         """Draw a value, equally likely anywhere on the domain's scale."""
         if self.is_log:
             return int(self.from_unit(rng.random()))
@@ -228,7 +251,7 @@ class Normal(Domain):
         object.__setattr__(self, "sd", _positive("sd", self.sd))
         object.__setattr__(self, "q", self.q if self.q is None else _positive("q", self.q))
 
-    def sample(self, rng: Generator) -> float:
+    def _draw(self, rng: Generator) -> float:
         """Draw a value."""
         return self.cast(rng.normal(self.mean, self.sd))
 

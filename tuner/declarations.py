@@ -15,6 +15,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import schedulers
@@ -31,7 +32,7 @@ Note = dict[str, Any]
 """A declared value as JSON."""
 
 TAG: Final = "@"
-_ABSENT, _TUPLE, _DICT, _DURATION = "absent", "tuple", "dict", "timedelta"
+_ABSENT, _TUPLE, _DICT, _DURATION, _PATH = "absent", "tuple", "dict", "timedelta", "path"
 _WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
 _PLAIN = (bool, int, float, str, type(None))
 _WORDS = (Branching, Categorical, Float, Integer, Normal, OnlyIf)
@@ -124,6 +125,8 @@ def _note_of_dict(value: dict[Any, Any]) -> Note:
 
 def _note_of_object(value: Any) -> Note:
     kind = type(value)
+    if kind is type(Path()):
+        return {TAG: _PATH, "path": str(value)}
     if known_class(kind.__name__) is not kind:
         return {TAG: _ABSENT, "what": _described(value)}
     hidden = NOT_DECLARED.get(kind, frozenset())
@@ -184,6 +187,7 @@ class _Construction:
             _TUPLE: self._tuple,
             _DICT: self._dict,
             _DURATION: self._duration,
+            _PATH: self._path,
             _ABSENT: self._missing,
         }
         name = noted[TAG]
@@ -200,6 +204,9 @@ class _Construction:
 
     def _duration(self, seconds: float) -> dt.timedelta:
         return dt.timedelta(seconds=seconds)
+
+    def _path(self, path: str) -> Path:
+        return Path(path)
 
     def _missing(self, what: str) -> Absent:
         missing = Absent(self.place, what)
@@ -282,6 +289,8 @@ def shown(noted: Any) -> str:
     match noted:
         case {"@": "absent", "what": what}:
             return str(what)
+        case {"@": "path", "path": path}:
+            return f"Path({path!r})"
         case {"@": str(name), **fields}:
             return shown(fields.get("items")) if name == _TUPLE else _shown_object(name, fields)
         case dict():

@@ -3,8 +3,10 @@
 import datetime as dt
 import importlib.util
 import inspect
+import json
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,6 +135,16 @@ def test_whatever_a_space_of_plain_values_and_words_holds_comes_back(space):
 
 def test_floats_that_are_not_finite_come_back():
     assert repr(again({"x": [math.nan, math.inf, -math.inf]})) == "{'x': [nan, inf, -inf]}"
+
+
+def test_paths_come_back():
+    space = {"data": Path("/data/train"), "vocabulary": tune.choice([Path("small.txt"), Path("large.txt")])}
+    absent = []
+    assert constructed(json.loads(json.dumps(note(space))), "param_space", absent) == space
+    assert not absent
+    assert list(differences(note(space), note({**space, "data": Path("/data/all")}), "param_space")) == [
+        "param_space['data']: Path('/data/train') -> Path('/data/all')"
+    ]
 
 
 def test_numpy_scalars_come_back_as_python_numbers():
