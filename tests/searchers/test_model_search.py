@@ -209,5 +209,5 @@ def test_a_metric_given_twice_is_told(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_a_space_nothing_is_suggested(kind):
-    with pytest.raises(RuntimeError, match="call set_search_properties first"):
+    with pytest.raises(RuntimeError, match="metric, mode and space must be known before the first suggestion"):
         kind().suggest("a")
