@@ -4,6 +4,7 @@ import re
 import pandas as pd
 import pytest
 
+from tuner.analysis.page.trial_table import trial_table
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import MemoryRows
 from tuner.core.trial import Ending, Status
@@ -295,6 +296,19 @@ def test_paths_and_file_systems_are_those_of_the_experiment(grid):
     assert results[0].path == f"{PATH}/t1"
     assert "file" in results.filesystem.protocol
     assert "file" in results[0].filesystem.protocol
+
+
+def test_on_the_front_results_that_a_later_attempt_has_superseded_do_not_count(make):
+    """The first trial dies after iteration 2 and goes on from iteration 1; it reports the loss no more."""
+    attempts = [*make.rows("t1", [{"loss": 9, "size": 5}, {"loss": -50, "size": 5}]), *make.rows("t1", [{}, {"size": 5}])[1:]]
+    again, steady = make.trial("t1"), make.trial("t2", [{"loss": 2, "size": 5}])
+    for again.last_result in attempts:
+        again.summarise(again.last_result)
+    rows = MemoryRows({"t1": attempts, "t2": make.rows("t2", [{"loss": 2, "size": 5}])})
+    grid = ResultGrid([again, steady], PATH, rows, several=(("loss", "min"), ("size", "min")))
+    assert [result.trial_id for result in grid.get_best_results()] == ["t2"]
+    assert grid.plot.data.pareto()["loss"].tolist() == [9, 2]
+    assert [row[2:4] for row in trial_table(grid._source())["rows"]] == [[2, 5], [9, 5]]
 
 
 def test_several_objectives_are_known_to_the_grid_that_fit_returns_and_to_one_read_back(experiment):

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.conversation import Conversation
+from tuner.core.events import Outcome, WorkerStarted
 from tuner.core.pareto import best_trials, pareto_front, values_of
 from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import CheckpointRecord, Failure
 
 _numbers = st.integers(0, 5)
 
@@ -52,3 +54,15 @@ def test_objectives_come_back_from_what_was_written_down_and_may_be_missing_ther
     assert ExperimentSettings.from_fields(fields) == settings
     del fields["several_objectives"]
     assert ExperimentSettings.from_fields(fields).objectives == ()
+
+
+def test_a_value_that_a_failed_attempt_reported_in_vain_does_not_count():
+    """The trial goes on from its first result, and has not reported the loss again."""
+    talk = Conversation(max_trials=1, max_failures=1, metric="loss", mode="min")
+    talk.begin(1)
+    talk.report("t00000", 1, CheckpointRecord(0, 1), loss=3.0, size=2)
+    talk.report("t00000", 2, loss=0.5, size=2)
+    talk.exit("t00000", Outcome.FAILED, Failure("ValueError", "boom"))
+    talk.say(WorkerStarted("t00000", 2, pid=2))
+    talk.report("t00000", 2, size=1)
+    assert values_of(talk.trial("t00000"), (("loss", "min"), ("size", "min"))) == (3.0, 1.0)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Trial
 
+from .best import value_of
 from .frames import value_at
 from .ranking import Mode, is_finite
 from .rows import Rows
@@ -109,7 +110,7 @@ def common_iteration(reached: Sequence[int]) -> int | None:
 
 def _value(trial: Trial, rows: Rows, metric: str, iteration: int | None) -> Any:
     if iteration is None or trial.iteration == iteration:
-        return trial.summary[metric].last
+        return value_of(trial, rows, metric, None)
     values = (value_at(row, metric) for row in reversed(rows.of(trial.trial_id)) if row.get(TRAINING_ITERATION, 0) <= iteration)
     return next((value for value in values if value is not None), None)
 

@@ -264,8 +264,8 @@ class ResultGrid(Sequence[Result]):
         """
         from .plots.pareto import checked_objectives  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
 
-        front = best_trials(self._trials, checked_objectives(self._source(), metrics, modes))
-        return self._of(front)
+        source = self._source()
+        return self._of(best_trials(self._trials, checked_objectives(source, metrics, modes), source.value_of))
 
     @property
     def plot(self) -> Plots:

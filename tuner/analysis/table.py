@@ -9,6 +9,8 @@ from typing import Any
 from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Trial
 
+from .best import newest_of
+
 _MAX_PARAMS = 6
 _MAX_WIDTH = 24
 
@@ -39,7 +41,7 @@ def _table(trials: Sequence[Trial], metric: str | None) -> tuple[list[str], list
 
 
 def _values(trial: Trial, metrics: Sequence[str], params: Sequence[str]) -> list[Any]:
-    latest = [trial.summary[name].last if name in trial.summary else None for name in metrics]
+    latest = [newest.value if (newest := newest_of(trial, name)) else None for name in metrics]
     config = flatten(trial.config)
     return [trial.trial_id, trial.status, trial.iteration, *latest, *(config.get(name) for name in params)]
 

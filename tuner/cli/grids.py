@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from tuner.analysis.best import tracked
+from tuner.analysis.best import tracked, value_of
 from tuner.analysis.frames import flat_config, flat_metrics
 from tuner.analysis.overview import METRIC_ITERATION
 from tuner.analysis.ranking import MODES, Mode
@@ -101,7 +101,7 @@ def _record(trial: Trial, rows: Rows, metric: str | None, mode: Mode | None, obj
     record: dict[str, Any] = {"trial_id": trial.trial_id, **status_fields(trial), TRAINING_ITERATION: trial.iteration}
     if metric:
         record |= metric_fields(trial, rows, metric, mode)
-    record |= last_values(trial, objectives)
+    record |= last_values(trial, rows, objectives)
     metrics = {name: value for name, value in result.items() if name not in AUTO_FILLED and name not in record}
     automatic = {name: value for name, value in result.items() if name in AUTO_FILLED - _IDENTITY and name not in record}
     return {
@@ -129,9 +129,9 @@ def metric_fields(trial: Trial, rows: Rows, metric: str, mode: Mode | None) -> R
     }
 
 
-def last_values(trial: Trial, metrics: Sequence[str]) -> Record:
-    """Return the last values of several metrics; None where there is none."""
-    return {metric: trial.summary[metric].last if metric in trial.summary else None for metric in metrics}
+def last_values(trial: Trial, rows: Rows, metrics: Sequence[str]) -> Record:
+    """Return the newest values of several metrics; None where there is none."""
+    return {metric: value_of(trial, rows, metric, None) if metric in trial.summary else None for metric in metrics}
 
 
 def best_key(metric: str) -> str:

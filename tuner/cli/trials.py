@@ -106,7 +106,11 @@ def _facts(grid: ResultGrid, index: int) -> Record:
         **{f"failure {number}": str(failure) for number, failure in enumerate(trial.failures, start=1)},
         **flat_config(trial.config),
         **{name: value for name, value in result.items() if name not in AUTO_FILLED},
-        **(metric_fields(trial, grid[index].rows, metric, mode) if metric else last_values(trial, [name for name, _ in grid.objectives])),
+        **(
+            metric_fields(trial, grid[index].rows, metric, mode)
+            if metric
+            else last_values(trial, grid[index].rows, [name for name, _ in grid.objectives])
+        ),
         "resources": dict(trial.resources) or None,
         "checkpoints": [checkpoint.directory for checkpoint in trial.checkpoints] or None,
         "went on from": [f"{graft.donor_id} at iteration {graft.from_iteration}" for graft in trial.grafts] or None,
@@ -182,7 +186,7 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
             "trial_id": result.trial_id,
             **status_fields(trial),
             TRAINING_ITERATION: trial.iteration,
-            **last_values(trial, [metric for metric, _ in grid.objectives]),
+            **last_values(trial, result.rows, [metric for metric, _ in grid.objectives]),
             **({"config": trial.config} if output.kind == "json" else flat_config(trial.config)),
             TIME_TOTAL_S: trial.last_result.get(TIME_TOTAL_S),
             "path": result.path,

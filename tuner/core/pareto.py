@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from schedulers.pareto import Point, dominates
 
@@ -11,6 +11,9 @@ from .trial import Trial
 
 Objectives = Sequence[tuple[str, str]]
 """Metric and mode (``"min"`` or ``"max"``) of each objective."""
+
+ValueOf = Callable[[Trial, str], float]
+"""Returns the newest value of a metric in a trial, NaN for none."""
 
 
 def pareto_front(points: Sequence[Sequence[float]], modes: Sequence[str]) -> list[int]:
@@ -33,18 +36,35 @@ def pareto_front(points: Sequence[Sequence[float]], modes: Sequence[str]) -> lis
     return front
 
 
-def values_of(trial: Trial, objectives: Objectives) -> tuple[float, ...] | None:
-    """Return a trial's last value of each objective; None where one is missing or not finite."""
-    values = tuple(float(trial.summary[metric].last) if metric in trial.summary else math.nan for metric, _ in objectives)
+def newest_value(trial: Trial, metric: str) -> float:
+    """Return the newest value of a metric that a trial has reported, NaN for none.
+
+    Of the metric that the experiment optimises, that is a value which counts; of others it may be one that a failed attempt reported last.
+    """
+    if trial.objective.metric == metric:
+        return trial.objective.last.value if trial.objective.last else math.nan
+    return float(trial.summary[metric].last) if metric in trial.summary else math.nan
+
+
+def values_of(trial: Trial, objectives: Objectives, value_of: ValueOf = newest_value) -> tuple[float, ...] | None:
+    """Return a trial's newest value of each objective; None where one is missing or not finite.
+
+    Args:
+        trial: The trial.
+        objectives: What is optimised.
+        value_of: Tells the values; one that reads the trial's results leaves out what failed attempts reported in vain.
+    """
+    values = tuple(value_of(trial, metric) for metric, _ in objectives)
     return values if all(map(math.isfinite, values)) else None
 
 
-def best_trials(trials: Iterable[Trial], objectives: Objectives) -> list[Trial]:
-    """Return the trials on the Pareto front of their last values, best in the first objective first.
+def best_trials(trials: Iterable[Trial], objectives: Objectives, value_of: ValueOf = newest_value) -> list[Trial]:
+    """Return the trials on the Pareto front of their newest values, best in the first objective first.
 
     Args:
         trials: In the order of their creation. Trials without a finite value of every objective are left out.
         objectives: What is optimised, e.g. `ExperimentSettings.objectives`; at least one.
+        value_of: Tells the values, as for `values_of`.
     """
-    known = [(trial, values) for trial in trials if (values := values_of(trial, objectives)) is not None]
+    known = [(trial, values) for trial in trials if (values := values_of(trial, objectives, value_of)) is not None]
     return [known[index][0] for index in pareto_front([values for _, values in known], [mode for _, mode in objectives])]

@@ -36,7 +36,7 @@ def _cell(name: str, value: str, more: str = "", kind: str = "") -> str:
 def _best(source: Source, figures: Headline) -> str:
     if source.several:
         names = ", ".join(f"{escape(metric)}{direction(mode)}" for metric, mode in source.several)
-        num_best = len(best_trials(source.trials, source.several))
+        num_best = len(best_trials(source.trials, source.several, source.value_of))
         return _cell('<a href="#front">Pareto front</a>', f"{num_best:,} of {figures.num_trials:,} trials", names, " best")
     if figures.metric is None:
         return _cell("Metric", "none", "The experiment names none, so no trial is the best one.")
@@ -104,11 +104,11 @@ def front_section(source: Source) -> str:
         return ""
     objectives = [f"{metric}{direction(mode)}" for metric, mode in source.several]
     params = [axis.name for axis in axes(source.trials)]
-    front = best_trials(source.trials, source.several)
+    front = best_trials(source.trials, source.several, source.value_of)
     rows = []
     for trial in front[:_MAX_FRONT]:
         config = trial.evaluated_params
-        values = [short_text(value) for value in values_of(trial, source.several) or ()]
+        values = [short_text(value) for value in values_of(trial, source.several, source.value_of) or ()]
         rows.append([trial.trial_id, *values, *(short_text(config[name]) if name in config else _NONE for name in params)])
     note = "No other trial beats these in every objective; compared are last values."
     if len(front) > len(rows):

@@ -32,7 +32,7 @@ def trial_table(source: Source) -> dict[str, Any]:
     metrics, own = _metrics(source)
     params = [axis.name for axis in axes(source.trials)][:_MAX_PARAMS]
     times = run_times(source)
-    best = best_trials(source.trials, source.several) if source.several else [source.best] if source.best else []
+    best = best_trials(source.trials, source.several, source.value_of) if source.several else [source.best] if source.best else []
     ranked = best if source.several else source.ranked()
     first = {trial.trial_id for trial in ranked}
     trials = [*ranked, *(trial for trial in source.trials if trial.trial_id not in first)]
@@ -42,7 +42,7 @@ def trial_table(source: Source) -> dict[str, Any]:
         "columns": columns,
         "priority": [*range(2 + own), *range(first_param, end), end, end + 1, *range(2 + own, first_param), end + 2],
         "num_metrics": len(metrics),
-        "rows": [_row(trial, metrics, params, times) for trial in trials],
+        "rows": [_row(source, trial, metrics, params, times) for trial in trials],
         "num_best": len(best),
     }
 
@@ -54,9 +54,9 @@ def _metrics(source: Source) -> tuple[list[str], int]:
     return list({**own, **reported})[: max(_MAX_METRICS, len(own))], len(own)
 
 
-def _row(trial: Trial, metrics: Sequence[str], params: Sequence[str], times: Mapping[str, float]) -> list[Any]:
+def _row(source: Source, trial: Trial, metrics: Sequence[str], params: Sequence[str], times: Mapping[str, float]) -> list[Any]:
     config = trial.evaluated_params
-    values = [trial.summary[name].last if name in trial.summary else None for name in metrics]
+    values = [source.value_of(trial, name) if name in trial.summary else None for name in metrics]
     tried = [config.get(name) for name in params]
     reason = str(trial.reason) if trial.reason else None
     cells = [trial.trial_id, state_of(trial), *values, *tried, trial.num_rows, times[trial.trial_id], reason]
@@ -67,6 +67,6 @@ def _cell(value: Any) -> float | int | str | None:
     if value is None:
         return None
     if is_finite(value):
-        return value if isinstance(value, int) else float(f"{value:.6g}")
+        return value if float(value).is_integer() else float(f"{value:.6g}")
     text = str(value) if isinstance(value, float) else as_text(value)
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

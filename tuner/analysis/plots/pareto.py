@@ -65,6 +65,6 @@ def pareto(source: Source, objectives: Objectives) -> list[Tradeoff]:
         source: The experiment.
         objectives: Metrics with their modes.
     """
-    found = [(trial, values) for trial in source.trials if (values := values_of(trial, objectives)) is not None]
+    found = [(trial, values) for trial in source.trials if (values := values_of(trial, objectives, source.value_of)) is not None]
     front = set(pareto_front([values for _, values in found], [mode for _, mode in objectives]))
     return [Tradeoff(trial.trial_id, state_of(trial), values, place in front) for place, (trial, values) in enumerate(found)]
