@@ -30,7 +30,7 @@ def test_without_the_variable_there_is_nothing():
         ("no_such.Thing", "got 'no_such.Thing', which cannot be imported"),
         ("tuner.loggers.Missing", "got 'tuner.loggers.Missing', which cannot be imported"),
         ("math.sqrt", "got 'math.sqrt', which is no class of a callback"),
-        ("tuner.loggers.LoggerCallback", "got 'tuner.loggers.LoggerCallback', which is no class of a callback"),
+        ("tuner.loggers.ProgressReporter", "got 'tuner.loggers.ProgressReporter', which is no class of a callback"),
         ("tuner.loggers.PolicyLog:", "write the whole path"),
         ("tuner.loggers.Console", r"cannot be constructed without arguments .*; pass it in RunConfig\(callbacks"),
     ],
