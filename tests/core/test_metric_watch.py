@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.conversation import BOOM, Conversation, result
 from tuner.core.commands import MetricMissed
-from tuner.core.events import DriverRestarted, Outcome, TurnEnded, WorkerExited
+from tuner.core.events import DriverRestarted, Outcome, TurnEnded, WorkerExited, WorkerStarted
 from tuner.core.experiment import Experiment
 from tuner.core.memory import trial_fields, trial_from
 from tuner.core.metric_watch import METRIC_NOT_REPORTED
@@ -55,9 +55,11 @@ def test_a_completed_trial_without_the_metric_ends_the_experiment_with_what_was_
 
 
 def test_a_trial_that_reported_nothing_is_named_as_such():
-    talk = Conversation(max_trials=1, **WANTED)
-    talk.begin(1)
-    talk.exit("t00000", Outcome.COMPLETED)
+    talk = Conversation(max_trials=5, capacity={"cpu": 5.0}, **WANTED)
+    talk.begin(5)
+    for number in range(5):
+        assert rule(talk) is None  # a few may have had nothing to report
+        talk.exit(f"t0000{number}", Outcome.COMPLETED)
     assert talk.experiment.misuse.endswith("the trial reported nothing: call tune.report(metrics), or return the metrics")
 
 
@@ -114,6 +116,8 @@ def test_the_next_session_begins_anew_with_what_its_own_trials_report():
     settings = talk.experiment.settings
     talk.say(DriverRestarted(settings))
     assert rule(talk) is None  # the training code may have been mended
+    talk.say(WorkerStarted("t00001", attempt=2, pid=1))
+    talk.report("t00001", 1, val_acc=0.4)
     talk.exit("t00001", Outcome.COMPLETED)
     assert rule(talk) == METRIC_NOT_REPORTED
     talk.say(DriverRestarted(replace(settings, metric="val_acc")))

@@ -211,7 +211,7 @@ REPLAY = _of(
     ("outcome = experiment.handle(event, elapsed_s, advice)", "outcome = experiment.handle(event, 0.0, advice)", "I7"),
 ) + _of(
     "tuner/storage/past.py",
-    ("            yield Happened(TurnEnded(), routine_end_s)\n", "            pass\n", "I7 I6"),
+    ("                yield Happened(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))\n", "                pass\n", "I7 I6"),
 )
 
 SNAPSHOTS = _of(

@@ -16,6 +16,8 @@ METRIC_NOT_REPORTED: Final = "metric_not_reported"
 
 _ENOUGH_RESULTS: Final = 10
 """After so many results of one trial without the metric, its name is presumably wrong; a metric may come every few results only."""
+_ENOUGH_SILENT_TRIALS: Final = 5
+"""So many trials have to complete without any result before the metric counts as never reported: one may have nothing to report."""
 
 
 @final
@@ -37,6 +39,7 @@ class MetricWatch:
         self._is_required = is_required
         self._has_warned = False
         self._completed: Trial | None = None
+        self._num_silent = 0
         for trial in trials:
             self._see(trial.summary)
 
@@ -51,8 +54,11 @@ class MetricWatch:
         return True
 
     def complete(self, trial: Trial) -> None:
-        """Take note that a trial has completed."""
-        self._completed = self._completed or trial
+        """Take note that a trial has completed; one that has reported nothing at all tells nothing about the name of the metric."""
+        if not trial.last_result:
+            self._num_silent += 1
+        if trial.last_result or self._num_silent >= _ENOUGH_SILENT_TRIALS:
+            self._completed = self._completed or trial
 
     @property
     def reason_to_end(self) -> Reason | None:
@@ -66,12 +72,13 @@ class MetricWatch:
     def state_dict(self) -> dict[str, Any]:
         """Return what the trials do not tell, as JSON values."""
         completed = self._completed.trial_id if self._completed else None
-        return {"missing": list(self.missing), "has_warned": self._has_warned, "completed": completed}
+        return {"missing": list(self.missing), "has_warned": self._has_warned, "completed": completed, "num_silent": self._num_silent}
 
     def load_state_dict(self, state: Mapping[str, Any], trial_of: Callable[[str], Trial]) -> None:
         """Take back what `state_dict` returned; `trial_of` returns a trial by its id."""
         self.missing, self._has_warned = list(state["missing"]), state["has_warned"]
         self._completed = trial_of(state["completed"]) if state["completed"] else None
+        self._num_silent = state.get("num_silent", 0)
 
     def _see(self, names: Container[str]) -> None:
         if self.missing:
