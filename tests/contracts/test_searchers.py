@@ -139,7 +139,7 @@ class TestGridSampler(OptunaContract):
         return {"lr": choice([0.1, 0.2, 0.3]), "layer": {"units": randint(8, 65)}, "epochs": 10}
 
     def make_sampler(self):
-        return samplers().GridSampler({"lr": [0.1, 0.3], "layer/units": [8, 16, 32]})
+        return samplers().GridSampler({"lr": [0.1, 0.2, 0.3], "layer/units": [8, 16, 24, 32, 40, 48]})
 
 
 class TestBruteForceSampler(OptunaContract):
