@@ -42,8 +42,10 @@ def test_whole_numbers_stay_whole_where_none_is_missing():
 
 def test_none_among_numbers_is_a_gap_and_the_column_stays_numeric():
     frame = to_frame([{"loss": None}, {"loss": 2}])
-    assert frame["loss"].dtype == float
+    assert frame["loss"].dtype == "Int64"
     assert frame["loss"].isna().tolist() == [True, False]
+    assert to_frame([{"loss": None}, {"loss": 2.5}])["loss"].dtype == float
+    assert to_frame([{"n": None}, {"n": 2**70}])["n"][1] == 2**70
 
 
 def test_a_column_of_truth_values_is_a_mask():

@@ -78,7 +78,7 @@ def test_a_trial_that_recovered_has_no_error(make, result_of):
 def test_the_data_frame_of_a_trial_has_every_result_flattened_with_its_configuration(make, result_of):
     reported = [{"loss": 2.0}, {"loss": 1.0, "val": {"acc": 0.5}}]
     frame = result_of(make.trial("t1", reported, config={"model": {"depth": 3}}), make.rows("t1", reported)).metrics_dataframe
-    assert list(frame.columns) == ["loss", "training_iteration", "trial_id", "done", "config/model/depth", "val/acc"]
+    assert list(frame.columns) == ["trial_id", "loss", "val/acc", "training_iteration", "config/model/depth", "done"]
     assert frame["training_iteration"].tolist() == [1, 2]
     assert frame["val/acc"].isna().tolist() == [True, False]
     assert frame["done"].tolist() == [False, True]

@@ -211,10 +211,14 @@ def test_the_columns_of_the_data_frame_are_golden(make):
     ]
     frame = ResultGrid(trials, PATH, MemoryRows({})).get_dataframe()
     assert list(frame.columns) == [
-        *["loss", "timestamp", "val/acc", "training_iteration", "trial_id", "done"],
+        *["trial_id", "loss", "val/acc", "late", "training_iteration"],
         *["config/lr", "config/model/depth", "config/momentum"],
-        *["late", "status", "logdir"],
+        *["status", "ending", "error", "done", "timestamp", "logdir"],
     ]
+    assert frame["training_iteration"].dtype == "Int64"
+    assert frame["ending"].tolist() == ["failed", "completed", "completed"]
+    assert frame["error"][0] == "ValueError: boom"
+    assert frame["error"].isna().tolist() == [False, True, True]
     assert frame["config/lr"].tolist() == [0.3, 0.1, 0.2]
     assert frame["late"].isna().tolist() == [True, True, False]
 
@@ -234,9 +238,19 @@ def test_every_trial_has_a_row_with_status_and_directory(make):
     assert frame["done"].dtype == bool
 
 
+def test_where_the_last_result_lacks_the_metric_the_newest_value_is_told_with_its_iteration(grid):
+    results = grid({"t1": [{"val": {"loss": 0.5}}, {"val": {"loss": 0.4}}, {"step": 3}], "t2": [{"step": 1}]}, "val/loss", "min")
+    frame = results.get_dataframe()
+    assert frame["val/loss"].isna().tolist() == [False, True]
+    assert (frame["val/loss"][0], frame["metric_iteration"][0], frame["training_iteration"][0]) == (0.4, 2, 3)
+    best = results.get_best_result()
+    assert (best.metrics["val/loss"], best.metrics["val"]["loss"], best.metrics["step"]) == (0.4, 0.4, 3)
+    assert (best.best_metrics["val"]["loss"], best.best_metrics["training_iteration"]) == (0.4, 2)
+
+
 def test_a_grid_without_results_still_has_a_table(make):
     frame = ResultGrid([make.failed("t1", config={"lr": 0.1})], PATH, MemoryRows({})).get_dataframe()
-    assert list(frame.columns) == ["trial_id", "done", "config/lr", "status", "logdir"]
+    assert list(frame.columns) == ["trial_id", "config/lr", "status", "ending", "error", "done", "logdir"]
     assert ResultGrid([], PATH, MemoryRows({})).get_dataframe().empty
 
 

@@ -58,7 +58,9 @@ def test_a_result_has_the_keys_that_the_page_tells(grid):
 def test_the_frames_of_results_have_these_columns(grid):
     for section, frame in (("ResultGrid.get_dataframe", grid.get_dataframe()), ("Result.metrics_dataframe", grid[0].metrics_dataframe)):
         assert set(frame.columns) == {*columns(RESULT), *columns(section)}
-    assert list(grid.get_dataframe().columns)[-2:] == ["status", "logdir"]
+    names = list(grid.get_dataframe().columns)
+    assert names[:5] == ["trial_id", "accuracy", "loss", "training_iteration", "metric_iteration"]
+    assert names[-1] == "logdir"
 
 
 def test_the_files_of_a_trial_have_these_keys(grid):

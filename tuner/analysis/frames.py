@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tuner.core.result import CONFIG, DELIMITER, flatten
+from tuner.core.result import AUTO_FILLED, CONFIG, DELIMITER, TRAINING_ITERATION, TRIAL_ID, flatten
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+METRIC_ITERATION = "metric_iteration"
+"""In which iteration a trial reported the value that its row has of the experiment's metric."""
+LOGDIR = "logdir"
+_ITERATIONS = (TRAINING_ITERATION, METRIC_ITERATION)
 
 
 def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,11 +44,38 @@ def in_order_of_appearance(rows: Iterable[Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
+def in_usual_order(names: Iterable[str], ends: Sequence[str] = ()) -> list[str]:
+    """Return the columns of a table in their usual order.
+
+    The trial first, then its metrics, the iteration, the hyperparameters, how the trial ended, what the engine adds to each result, and
+    the trial's directory.
+
+    Args:
+        names: The columns.
+        ends: Those of them that tell how the trial ended.
+    """
+    prefix = f"{CONFIG}{DELIMITER}"
+
+    def place(name: str) -> int:
+        if name == TRIAL_ID:
+            return 0
+        if name in _ITERATIONS:
+            return 2
+        if name.startswith(prefix):
+            return 3
+        if name in ends:
+            return 4
+        return 6 if name == LOGDIR else 5 if name in AUTO_FILLED else 1
+
+    return sorted(names, key=place)
+
+
 def to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Return flat rows as a table; a value that a row lacks, or that was reported as None, is missing in the pandas sense.
 
-    Columns of numbers are numeric whatever is missing, columns of truth values stay usable as masks (``boolean`` where some are
-    missing, in which case a missing one selects nothing), and everything else is what pandas makes of it.
+    Columns of numbers are numeric whatever is missing, and whole numbers stay whole (``Int64`` where some are missing). Columns of truth
+    values stay usable as masks (``boolean`` where some are missing, in which case a missing one selects nothing). Everything else is what
+    pandas makes of it.
 
     Args:
         rows: Flat rows, in the order of the table.
@@ -57,6 +91,12 @@ def to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
 def _column(values: list[Any]) -> pd.Series[Any]:
     import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 
-    if {type(value) for value in values} == {bool, type(None)}:
+    kinds = {type(value) for value in values}
+    if kinds == {bool, type(None)}:
         return pd.Series(values, dtype="boolean")
+    if kinds == {int, type(None)}:
+        with suppress(OverflowError):  # numbers beyond 64 bits
+            return pd.Series(values, dtype="Int64")
+    if float in kinds and str in kinds:  # as texts alone, pandas would take NaN for a missing one
+        return pd.Series(values, dtype="object")
     return pd.Series(values)

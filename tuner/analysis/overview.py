@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from tuner.core.result import DONE, TRIAL_ID
 from tuner.core.trial import Trial
 
-from .frames import flat_config, flat_metrics, in_order_of_appearance, to_frame
+from .best import newest_of, tracked, with_newest
+from .frames import LOGDIR, METRIC_ITERATION, flat_config, flat_metrics, in_order_of_appearance, in_usual_order, to_frame
 from .result import Result
+from .rows import Rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-METRIC_ITERATION = "metric_iteration"
-"""In which iteration a trial reported the value that its row has of the experiment's metric."""
 STATUS = "status"
-LOGDIR = "logdir"
+ENDING = "ending"
+ERROR = "error"
 
 
 def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -28,16 +29,37 @@ def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]])
 
 def trials_rows(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the same as flat rows, and the names of its columns in their order."""
-    metrics = [
-        {**(flat_metrics(row) or {TRIAL_ID: result.trial_id}), DONE: result.metrics[DONE]}
-        for result, row in zip(results, chosen, strict=True)
-    ]
-    configs = [flat_config(result.config) for result in results]
-    ends = [{STATUS: str(result.status), LOGDIR: result.path} for result in results]
-    first = next((flat for flat, row in zip(metrics, chosen, strict=True) if row), metrics[0] if metrics else {})
-    names = [name for name in in_order_of_appearance([first, *configs, *metrics]) if name not in (STATUS, LOGDIR)]
-    rows = [{**flat, **config, **end} for flat, config, end in zip(metrics, configs, ends, strict=True)]
-    return rows, [*names, STATUS, LOGDIR]
+    metrics = [flat_metrics(row) for row in chosen]
+    # A metric of such a name is what was asked for; how the trial ended must not overwrite it.
+    told = [name for name in (ENDING, ERROR) if not any(name in row for row in metrics)]
+    rows = [_trial_row(result, row, told) for result, row in zip(results, metrics, strict=True)]
+    return rows, in_usual_order(in_order_of_appearance(rows), [STATUS, *told])
+
+
+def last_rows(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[dict[str, Any]]:
+    """Return the last result of each trial with the newest value of the metric, and in which iteration that was reported."""
+    return [_last_row(trial, rows, metric) for trial in trials]
+
+
+def _last_row(trial: Trial, rows: Rows, metric: str | None) -> dict[str, Any]:
+    newest = newest_of(trial, metric)
+    if metric and newest and newest.iteration is None:
+        newest = tracked(trial, rows, metric, "min").last
+    row = with_newest(trial.last_result, newest, metric)
+    return {**row, METRIC_ITERATION: newest.iteration} if newest and row else row
+
+
+def _trial_row(result: Result, metrics: Mapping[str, Any], told: Sequence[str]) -> dict[str, Any]:
+    error = str(result.error).removeprefix(f"trial {result.trial_id} failed: ") if result.error else None
+    ends = {ENDING: result.ending.word if result.ending else None, ERROR: error}
+    return {
+        **(metrics or {TRIAL_ID: result.trial_id}),
+        DONE: result.metrics.get(DONE),
+        **flat_config(result.config),
+        STATUS: str(result.status),
+        **{name: ends[name] for name in told},
+        LOGDIR: result.path,
+    }
 
 
 def whereabouts(trials: Sequence[Trial]) -> str:

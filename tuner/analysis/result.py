@@ -18,7 +18,7 @@ from tuner.storage import layout, remote
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 
 from .best import best_place, newest_of, with_newest
-from .frames import flat_config, flat_metrics, to_frame
+from .frames import flat_config, flat_metrics, in_order_of_appearance, in_usual_order, to_frame
 from .ranking import Mode, check_mode, is_number, step_rank, unknown_metric
 from .rows import MemoryRows, Rows
 from .trial_files import read_trial_files, trial_failed
@@ -190,7 +190,7 @@ class Result:
         rows = [{**flat_metrics(row), **config} for row, config in zip(results, configs, strict=False)]
         if rows:
             rows[-1][DONE] = self.metrics.get(DONE, False)
-        return to_frame(rows)
+        return to_frame(rows, in_usual_order(in_order_of_appearance(rows)))
 
     @property
     def filesystem(self) -> Any:

@@ -20,7 +20,7 @@ from tuner.storage.recovery import read as journal_records
 from .best import SCOPES, Scope, best_first, best_place
 from .directories import read_directory
 from .importances import At, Evaluator, require_optuna
-from .overview import trials_frame, whereabouts
+from .overview import last_rows, trials_frame, whereabouts
 from .persistence import Persistence
 from .ranking import Mode, check_mode, mode_among, objective_of, unknown_metric
 from .result import Result, result_of
@@ -309,7 +309,7 @@ class ResultGrid(Sequence[Result]):
         """
         from .parquet import write_tables  # noqa: PLC0415  (as above)
 
-        return write_tables(self._results, [trial.last_result for trial in self._trials], self._rows, path)
+        return write_tables(self._results, last_rows(self._trials, self._rows, self._metric), self._rows, path)
 
     def _source(self) -> Source:
         from .plots import Source  # noqa: PLC0415  (as above)
@@ -336,21 +336,24 @@ class ResultGrid(Sequence[Result]):
             filter_mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None for the `TuneConfig`'s mode.
 
         Returns:
-            Columns: the flattened keys of the first trial's result, its hyperparameters as ``config/...``, what only later trials
-            have, ``status`` and, last, ``logdir``, the path of the trial's directory. ``done`` tells of every trial whether it is
-            over. A trial that never reported has its ``trial_id``, hyperparameters, ``status`` and ``logdir``; one that never
-            reported the metric has its last result.
+            Columns: ``trial_id``; the metrics under flattened names; ``training_iteration``; ``metric_iteration``; the hyperparameters
+            as ``config/...``; ``status``, ``ending`` (``completed``, ``stopped_early``, ``interrupted`` or ``failed``, missing where the
+            trial is not over) and ``error``; what the engine adds to each result; and ``logdir``, the path of the trial's directory. Of the
+            experiment's metric the last results have the newest value, which was reported in ``metric_iteration``. ``done`` tells of every
+            trial whether it is over. A trial that never reported has its ``trial_id``, hyperparameters, ending and ``logdir``; one that
+            never reported the `filter_metric` has its last result. A metric named ``ending`` or ``error`` takes the place of that column.
 
         Raises:
             ValueError: If no trial reported the metric, or the mode is unknown, or given without a metric.
 
         Departures:
-            Ray Tune leaves out trials without a result, writes the trial's id into ``logdir``, and has no ``status``.
+            Ray Tune leaves out trials without a result, writes the trial's id into ``logdir``, and has no ``metric_iteration``,
+            ``status``, ``ending`` and ``error``.
         """
         if filter_metric is None:
             if filter_mode is not None:
                 raise ValueError(f"filter_mode={filter_mode!r} needs a filter_metric; pass both or none")
-            chosen = [trial.last_result for trial in self._trials]
+            chosen = last_rows(self._trials, self._rows, self._metric)
         else:
             chosen = self._best_rows(filter_metric, filter_mode)
         return trials_frame(self._results, chosen)

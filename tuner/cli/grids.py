@@ -12,8 +12,7 @@ from typing import Any, Final
 import click
 
 from tuner.analysis.best import tracked, value_of
-from tuner.analysis.frames import flat_config, flat_metrics
-from tuner.analysis.overview import METRIC_ITERATION
+from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
 from tuner.analysis.ranking import MODES, Mode
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import Rows
@@ -77,7 +76,7 @@ def objective_of(grid: ResultGrid) -> tuple[str | None, Mode | None]:
 
 def ending_of(trial: Trial) -> str | None:
     """Return why a trial is over: completed, stopped_early, interrupted or failed; None while it is not."""
-    return str(trial.ending).replace(" ", "_") if trial.ending else None
+    return trial.ending.word if trial.ending else None
 
 
 def status_fields(trial: Trial) -> Record:

@@ -55,11 +55,14 @@ def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool)
 
 def _table(grid: ResultGrid) -> list[Record]:
     frame = grid.get_dataframe()
-    return [{str(name): _plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
+    texts = {name for name in frame.columns if frame[name].dtype == "str"}
+    return [{str(name): _plain(value, is_text=name in texts) for name, value in row.items()} for row in frame.to_dict("records")]
 
 
-def _plain(value: Any) -> Any:
-    return None if type(value).__name__ in ("NAType", "NaTType") else value
+def _plain(value: Any, *, is_text: bool) -> Any:
+    """Return None for a missing value, which is NaN in a column of texts; in one of numbers a trial may have reported NaN."""
+    is_missing = not isinstance(value, str) if is_text else type(value).__name__ in ("NAType", "NaTType")
+    return None if is_missing else value
 
 
 def _all_rows(grid: ResultGrid) -> list[Record]:

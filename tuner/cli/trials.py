@@ -9,8 +9,7 @@ from typing import Any, Final
 import click
 
 from tuner.analysis.best import SCOPES, Scope
-from tuner.analysis.frames import flat_config, flat_metrics
-from tuner.analysis.overview import METRIC_ITERATION
+from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
 from tuner.analysis.ranking import Mode, is_number
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid

@@ -21,7 +21,7 @@ from . import events as ev
 from .counsel import Advice, ending_for
 from .lifecycle import WorkerMove, can_move_worker, move_worker
 from .metric_watch import METRIC_NOT_REPORTED, error_for
-from .result import CONFIG, DONE, TRAINING_ITERATION, flatten
+from .result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TRAINING_ITERATION, flatten
 from .state import Report
 from .steering import SteeredLives
 from .trial import Ending, Intention, Status, Trial, Verdict
@@ -156,6 +156,7 @@ class Experiment(SteeredLives):
         move_worker(trial, WorkerMove.SAVED)
         self._patience.expect_report(trial.trial_id, self._now_s)
         if isinstance(event, ev.CheckpointSaved):
+            trial.last_result = {**trial.last_result, CHECKPOINT_DIR_NAME: event.checkpoint.directory}
             self._keep(trial, event.checkpoint, flatten(trial.last_result))
         else:
             self._out.notices.append(cmd.CheckpointMissed(trial, event.failure))

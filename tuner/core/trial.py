@@ -57,6 +57,11 @@ class Ending(enum.StrEnum):
     INTERRUPTED = "interrupted"
     FAILED = "failed"
 
+    @property
+    def word(self) -> str:
+        """The ending as one word, for columns and files: ``"stopped_early"``."""
+        return self.value.replace(" ", "_")
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:

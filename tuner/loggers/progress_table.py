@@ -156,7 +156,7 @@ def differing(trials: Sequence[Trial]) -> list[str]:
 
 def ending(trial: Trial) -> str:
     """Return why a trial is over, empty while it is not."""
-    return str(trial.ending).replace(" ", "_") if trial.ending else ""
+    return trial.ending.word if trial.ending else ""
 
 
 def _endings(trials: Sequence[Trial]) -> list[Column]:
