@@ -156,7 +156,7 @@ def test_an_odd_objective_or_time_is_kept_and_ends_nothing(fit, tmp_path, schedu
     grid = fit(train, {"n": tune.randint(0, 9)}, tune=settings, stop=stop, executor="inline", checkpoint_config=checkpoints)
     assert (len(grid), grid.num_errors) == (6, 0)
     for result in grid:
-        steps = [step for step in result.metrics_dataframe["step"].tolist() if not math.isnan(step)]
+        steps = result.metrics_dataframe["step"].dropna().tolist()
         assert steps == list(range(len(steps)))
     if settings["scheduler"] is None and stop is None:
         assert {len(result.metrics_dataframe) for result in grid} == {len(ODD) + 6}
