@@ -1,5 +1,8 @@
+import pickle
+
 import pytest
 
+import tuner as tune
 from tuner.analysis.experiment_analysis import ExperimentAnalysis
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import MemoryRows
@@ -51,3 +54,19 @@ def test_tables_and_mappings_cover_every_trial(analysis, tmp_path):
     assert {path: len(frame) for path, frame in analysis.trial_dataframes.items()} == {str(tmp_path / "t1"): 2, str(tmp_path / "t2"): 1}
     assert analysis.get_all_configs() == {str(tmp_path / "t1"): {"lr": 0.1}, str(tmp_path / "t2"): {"lr": 0.2}}
     assert len(analysis.best_dataframe) == 1
+
+
+def test_a_directory_is_read_and_grids_and_analyses_can_be_pickled(tmp_path):
+    grid = tune.Tuner(
+        lambda config: tune.report({"loss": config["x"], "size": -config["x"]}),
+        param_space={"x": tune.grid_search([1, 2])},
+        tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        run_config=tune.RunConfig(name="e", storage_path=tmp_path, verbose=0, executor="inline"),
+    ).fit()
+    analysis = ExperimentAnalysis(grid.experiment_path)
+    assert analysis.best_config == {"x": 1}
+    assert ExperimentAnalysis(tmp_path / "e", default_metric="size", default_mode="min").best_config == {"x": 2}
+    assert pickle.loads(pickle.dumps(analysis)).best_dataframe["loss"].tolist() == [1]  # noqa: S301  (made here)
+    assert [result.metrics["loss"] for result in pickle.loads(pickle.dumps(grid))] == [1, 2]  # noqa: S301  (made here)
+    with pytest.raises(ValueError, match="must be left out for a ResultGrid"):
+        ExperimentAnalysis(grid, default_metric="size")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING, Any, final
 
 from tuner.core.trial import Trial
@@ -24,15 +25,33 @@ class ExperimentAnalysis:
     Wherever a metric is left out, that of the `TuneConfig` counts, in its direction; what is named ``best_`` needs one.
 
     Args:
-        grid: The results.
+        experiment: The results, or the directory of an experiment, which is read as by `ResultGrid.from_directory`.
+        default_metric: For a directory: what is optimised, where the directory does not say, or another metric than it says.
+        default_mode: For a directory: ``"min"`` if smaller values of the metric are better, ``"max"`` if larger ones are.
+
+    Raises:
+        FileNotFoundError: If there is no such directory, or no experiment in it.
+        ValueError: If metric or mode are given beside a `ResultGrid`, which knows its own.
 
     Departures:
-        Ray Tune opens a directory; here a restored experiment gives the grid. Best trials are those of
-        `ResultGrid.get_best_result`, which raises where Ray Tune returns None.
+        Best trials are those of `ResultGrid.get_best_result`, which raises where Ray Tune returns None. Nothing is unpickled.
     """
 
-    def __init__(self, grid: ResultGrid) -> None:
-        self._grid = grid
+    def __init__(
+        self,
+        experiment: ResultGrid | str | os.PathLike[str],
+        *,
+        default_metric: str | None = None,
+        default_mode: Mode | None = None,
+    ) -> None:
+        if not isinstance(experiment, ResultGrid):
+            experiment = ResultGrid.from_directory(experiment, default_metric, default_mode)
+        elif default_metric or default_mode:
+            raise ValueError(
+                f"default_metric and default_mode must be left out for a ResultGrid, got {default_metric!r} and {default_mode!r}; "
+                "pass the directory of the experiment instead"
+            )
+        self._grid = experiment
 
     @property
     def trials(self) -> list[Trial]:
