@@ -19,7 +19,7 @@ from tuner.storage import segments
 from tuner.upkeep.checkup import check
 
 SPACE = {"steps": tune.grid_search([2, 3]), "data": np.arange(3.0)}
-ABSURD = ["[]", "{}", "null", "-1", "1e999", "9" * 5000, '"' + "x" * 5000 + '"', "[" * 100_000 + "]" * 100_000]
+ABSURD = ["[]", "{}", "null", "-1", "1e999", "1" + "0" * 400, "9" * 5000, '"' + "x" * 5000 + '"', "[" * 100_000 + "]" * 100_000]
 
 
 def train(config):

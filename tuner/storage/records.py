@@ -288,8 +288,11 @@ def stamp_of(body: Mapping[str, Any], name: str = "t") -> float:
         StorageError: If it is no finite number.
     """
     stamp = body.get(name)
-    if isinstance(stamp, int | float) and math.isfinite(stamp):
-        return float(stamp)
+    try:
+        if isinstance(stamp, int | float) and math.isfinite(stamp):
+            return float(stamp)
+    except OverflowError:  # an integer beyond all floats
+        pass
     what = f"record {body.get('q')} of kind {body.get('k')!r:.80} is not as this version writes it"
     raise StorageError(f"{what}: {name!r} is {stamp!r:.80}; a newer version wrote it")
 
