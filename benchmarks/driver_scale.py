@@ -26,6 +26,7 @@ from tuner.proposer import Proposer
 from tuner.running import rare_garbage_collection
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import Journal
+from tuner.suggestion_queue import SuggestionQueue
 
 from .figure import Figure
 
@@ -64,11 +65,11 @@ def time_per_event_s(num_trials: int) -> float:
     plan.connect()
     executor = SimulatedExecutor(curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"])
     experiment = Experiment(plan.settings(executor.capacity()), plan.scheduler, plan.stopper)
-    proposer = Proposer(plan.searcher, plan.space, plan.request_for)
+    suggestions = SuggestionQueue(Proposer(plan.searcher, plan.space, plan.request_for))
     with tempfile.TemporaryDirectory() as directory, Journal(directory) as journal, CheckpointCleaner(journal) as cleaner:
-        observers = Observers(proposer, CallbackList([]), experiment.trials, Path(directory), "loss")
+        observers = Observers(suggestions, CallbackList([]), experiment.trials, Path(directory), "loss")
         log = CountingLog(JournalLog(journal, cleaner))
-        driver = Driver(experiment, executor, log, proposer, observers, lambda *_: None)
+        driver = Driver(experiment, executor, log, suggestions, observers, lambda *_: None)
         start = time.perf_counter()
         with rare_garbage_collection():
             driver.run()

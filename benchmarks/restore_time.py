@@ -35,6 +35,7 @@ from tuner.storage.configs import ConfigCodec
 from tuner.storage.declaration import read_declaration
 from tuner.storage.journal import Journal, recover
 from tuner.storage.objects import ObjectStore
+from tuner.suggestion_queue import SuggestionQueue
 
 from .figure import Figure
 
@@ -77,15 +78,16 @@ def leave_behind(directory: Path, num_trials: int) -> None:
     callbacks, accountant = CallbackList([]), Accountant()
     with Journal(directory) as journal, CheckpointCleaner(journal) as cleaner:
         log = JournalLog(journal, cleaner, accountant)
-        snapshots = Snapshots(directory, plan, state, callbacks, log, accountant)
-        observers = Observers(state.proposer, callbacks, state.experiment.trials, directory, "loss")
+        suggestions = SuggestionQueue(state.proposer)
+        snapshots = Snapshots(directory, plan, state, suggestions, callbacks, log, accountant)
+        observers = Observers(suggestions, callbacks, state.experiment.trials, directory, "loss")
 
         def at_rest(elapsed_s: float) -> None:
             snapshots.at_rest(elapsed_s)
             if next(turns) > num_trials * NUM_REPORTS * SHARE_DONE:
                 raise Vanished
 
-        driver = Driver(state.experiment, executor, log, state.proposer, observers, lambda *_: None, at_rest=at_rest)
+        driver = Driver(state.experiment, executor, log, suggestions, observers, lambda *_: None, at_rest=at_rest)
         try:
             with rare_garbage_collection():
                 driver.run()

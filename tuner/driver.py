@@ -21,6 +21,9 @@ from tuner.execution.executor import Executor
 from .helm import Helm
 
 _NOTICEABLE_S = 0.1
+_LAST_ANSWER_S = 0.5
+"""How long an experiment that is stopped waits for what the searcher is computing."""
+_LOOK_S = 0.1
 # Every turn ends, and mostly in the same way.
 _TURN_ENDED = TurnEnded()
 _TURN_ENDED_IN_ROUTINE = TurnEnded(is_routine=True)
@@ -41,10 +44,19 @@ class EventLog(Protocol):
 
 
 class SuggestionSource(Protocol):
-    """Where configurations are asked for: the searcher's desk, or what has been recorded at one."""
+    """Where configurations are asked for: a searcher, or what one has been recorded to propose."""
 
     def ask(self, trial_ids: list[str], /) -> Sequence[Event]:
-        """Return one answer for each id."""
+        """Ask for a configuration for each id, and return the answers that are there; called at the end of every turn."""
+
+    def take(self) -> Sequence[Event]:
+        """Return the answers that have come since; the executor is woken when there are some."""
+
+    def withdraw(self) -> None:
+        """Ask nothing more, since the experiment stops."""
+
+    def settle(self, timeout_s: float | None, /) -> bool:
+        """Wait until everything is told and answered, at most so long; return whether it is."""
 
 
 class Audience(Protocol):
@@ -148,8 +160,19 @@ class Driver:
             self._mind_time_limit()
             answers, self._answers = self._answers, []
             requests, self._requests = self._requests, []
-            self._turn([*requests, *answers, *events])
+            self._turn([*requests, *answers, *self._proposer.take(), *events])
+        self._settle_searcher()
         self._log.flush()
+
+    def _settle_searcher(self) -> None:
+        """Let the searcher hear the last notices; an experiment that is stopped waits for it only briefly."""
+        is_stopped = self._experiment.stop_reason is not None
+        self._proposer.settle(_LAST_ANSWER_S if is_stopped else 0.0)
+        if answers := [*self._answers, *self._proposer.take()]:
+            self._answers = []
+            self._turn(answers)
+        while not (self._proposer.settle(_LOOK_S) or is_stopped or self._requests):
+            pass
 
     @property
     def elapsed_s(self) -> float:
@@ -237,8 +260,9 @@ class Driver:
         for command in commands:
             if isinstance(command, DeleteCheckpoint):
                 self._delete_checkpoint(command.trial_id, command.checkpoint)
-        if asked := [command.trial_id for command in commands if isinstance(command, AskSearcher)]:
-            self._answers.extend(self._proposer.ask(asked))
+        if self._experiment.stop_reason:
+            self._proposer.withdraw()
+        self._answers += self._proposer.ask([command.trial_id for command in commands if isinstance(command, AskSearcher)])
 
     def _discard_what_is_left(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -29,7 +29,7 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import trial_directory, trial_path
 
-from .proposer import Proposer
+from .suggestion_queue import SuggestionQueue
 
 _ENOUGH_RESULTS = 10
 """After so many results of a trial, what none has reported is presumably misspelt."""
@@ -41,7 +41,7 @@ class Observers:
     """Everybody who hears of what happens: the searcher first, then the callbacks in their order.
 
     Args:
-        proposer: The searcher's desk.
+        suggestions: Where the searcher is told.
         callbacks: The user's callbacks and the loggers.
         trials: The live list of all trials, handed to every hook.
         experiment_path: The experiment's directory, in which trials have theirs.
@@ -53,7 +53,7 @@ class Observers:
 
     def __init__(
         self,
-        proposer: Proposer,
+        suggestions: SuggestionQueue,
         callbacks: CallbackList,
         trials: Sequence[Trial],
         experiment_path: Path,
@@ -63,7 +63,7 @@ class Observers:
         why_unsavable: str = "",
         say: Callable[[str], None] | None = None,
     ) -> None:
-        self._proposer = proposer
+        self._suggestions = suggestions
         self._callbacks = callbacks
         self._trials = trials
         self._experiment_path = experiment_path
@@ -113,7 +113,7 @@ class Observers:
         """Tell everybody; return whether a callback wants a checkpoint of the trial at its result."""
         if isinstance(notice, TrialAdded):
             notice.trial.local_path = trial_path(self._experiment_path, notice.trial.trial_id)
-        self._proposer.tell(notice)
+        self._suggestions.tell(notice)
         info: dict[str, Any] = {"iteration": self.turn, "trials": self._trials, "trial": notice.trial}
         if isinstance(notice, ResultRecorded):
             if self._awaited:

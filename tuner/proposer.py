@@ -1,9 +1,10 @@
-"""Asks the searcher for configurations and tells it what became of them."""
+"""Translates between the searcher and the engine: its answers into events, and notices into what it is to hear."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from searchers.searcher import Searcher, tell_end
@@ -16,6 +17,7 @@ from tuner.storage import strict_json
 from tuner.storage.configs import missing, require_complete
 
 Answer = TrialSuggested | SuggestionPostponed | SearchEnded
+Call = Callable[[], None]
 
 
 class Proposer:
@@ -35,20 +37,26 @@ class Proposer:
         self, searcher: Searcher, space: Mapping[str, Any], request_for: Callable[[Mapping[str, Any]], Mapping[str, float]]
     ) -> None:
         self._searcher = searcher
+        self._hears_results = getattr(searcher.on_trial_result, "__func__", None) is not Searcher.on_trial_result
         self._space = SearchSpace(space)
         self.request_for = request_for
         self._num_suggested = 0
         self.foreign: dict[str, bool] = {}
 
-    def ask(self, trial_ids: list[str]) -> list[Answer]:
-        """Return one answer for each id; once the searcher has nothing to propose it is not asked again for the rest."""
-        answers: list[Answer] = []
-        for trial_id in trial_ids:
-            if answers and isinstance(answers[-1], SuggestionPostponed | SearchEnded):
-                answers.append(SuggestionPostponed(trial_id) if isinstance(answers[-1], SuggestionPostponed) else SearchEnded())
-            else:
-                answers.append(self._ask_once(trial_id))
-        return answers
+    def ask(self, trial_id: str) -> Answer:
+        """Ask the searcher for the configuration of a trial."""
+        suggestion = self._searcher.suggest(trial_id)
+        if suggestion is None:
+            return SuggestionPostponed(trial_id)
+        if isinstance(suggestion, str):
+            return SearchEnded()
+        config = self._space.completed(suggestion)
+        tag = experiment_tag(self._num_suggested, config, self._space)
+        self._num_suggested += 1
+        try:
+            return TrialSuggested(trial_id, config, dict(self.request_for(config)), tag)
+        except Exception as error:  # noqa: BLE001  (the user's resource function; one trial's trouble must not end the others)
+            return TrialSuggested(trial_id, config, {}, tag, Failure(type(error).__name__, f"its resource request raised: {error}"))
 
     def relive(self, recorded: Answer) -> Answer:
         """Let the searcher give an answer again, and return what counts: the recorded one.
@@ -62,7 +70,7 @@ class Proposer:
         if isinstance(recorded, SearchEnded):
             return recorded
         num_before = self._num_suggested
-        answer = self._ask_once(recorded.trial_id)
+        answer = self.ask(recorded.trial_id)
         self._num_suggested = num_before + isinstance(recorded, TrialSuggested)
         if isinstance(recorded, TrialSuggested):
             return self._reconciled(recorded, answer)
@@ -103,43 +111,35 @@ class Proposer:
         """
         self.foreign[trial_id] = is_awaited
 
-    def tell(self, notice: Notice) -> None:
-        """Let the searcher hear of a notice that concerns it."""
+    def call_for(self, notice: Notice) -> Call | None:
+        """Return the call by which the searcher is to hear of a notice; None if the notice does not concern it.
+
+        The call holds what is true now. It may be made later, when the trial has already gone on.
+        """
         if notice.trial.trial_id in self.foreign:
-            self._tell_foreign(notice)
-            return
+            return self._call_for_foreign(notice)
+        call: Call | None = None
         match notice:
-            case ResultRecorded(trial, _, flat):
-                self._searcher.on_trial_result(trial.trial_id, flat)
+            case ResultRecorded(trial, _, flat) if self._hears_results:
+                call = partial(self._searcher.on_trial_result, trial.trial_id, flat)
             case TrialPaused(trial):
-                self._searcher.on_trial_pause(trial.trial_id, _last_flat(trial))
+                call = partial(self._searcher.on_trial_pause, trial.trial_id, _last_flat(trial))
             case TrialEnded(trial) if trial.ending is None or (trial.ending is Ending.INTERRUPTED and not _is_given_up(trial)):
                 pass  # together with all others; it goes on when the experiment is restored, perhaps in the same breath
             case TrialEnded(trial):
-                tell_end(self._searcher, trial.trial_id, _last_flat(trial), stopped=trial.ending is not Ending.COMPLETED)
+                is_stopped = trial.ending is not Ending.COMPLETED
+                call = partial(tell_end, self._searcher, trial.trial_id, _last_flat(trial), stopped=is_stopped)
             case AttemptFailed(trial, _, False):
-                tell_end(self._searcher, trial.trial_id, error=True)
+                call = partial(tell_end, self._searcher, trial.trial_id, error=True)
             case _:
                 pass
+        return call
 
-    def _tell_foreign(self, notice: Notice) -> None:
+    def _call_for_foreign(self, notice: Notice) -> Call | None:
         is_over = isinstance(notice, TrialEnded) or (isinstance(notice, AttemptFailed) and not notice.will_retry)
         if is_over and self.foreign[notice.trial.trial_id]:
-            self._searcher.on_trial_discard(notice.trial.trial_id)
-
-    def _ask_once(self, trial_id: str) -> Answer:
-        suggestion = self._searcher.suggest(trial_id)
-        if suggestion is None:
-            return SuggestionPostponed(trial_id)
-        if isinstance(suggestion, str):
-            return SearchEnded()
-        config = self._space.completed(suggestion)
-        tag = experiment_tag(self._num_suggested, config, self._space)
-        self._num_suggested += 1
-        try:
-            return TrialSuggested(trial_id, config, dict(self.request_for(config)), tag)
-        except Exception as error:  # noqa: BLE001  (the user's resource function; one trial's trouble must not end the others)
-            return TrialSuggested(trial_id, config, {}, tag, Failure(type(error).__name__, f"its resource request raised: {error}"))
+            return partial(self._searcher.on_trial_discard, notice.trial.trial_id)
+        return None
 
 
 def _is_given_up(trial: Trial) -> bool:

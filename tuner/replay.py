@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.commands import Notice, TrialAdded
-from tuner.core.events import SearchEnded, SuggestionPostponed, TrialForked, TrialSuggested
+from tuner.core.events import Event, SearchEnded, SuggestionPostponed, TrialForked, TrialSuggested, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.storage import records
 from tuner.storage.configs import ConfigCodec
@@ -17,7 +17,7 @@ from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import trial_path
 from tuner.storage.past import happened
 
-from .proposer import Proposer
+from .proposer import Answer, Call, Proposer
 
 _log = logging.getLogger("tuner")
 _RECENT_S = 10.0
@@ -69,14 +69,14 @@ def replay(
         DamagedJournal: If the journal does not verify.
     """
     heard_of_s: dict[str, float] = {}
-    untold: list[Notice] = []
+    past_search = _PastSearch(experiment, proposer)
     for past in happened(directory, after, elapsed_s, disk):
         elapsed_s = past.at_s
         if past.event is None:
             continue
         event, advice = (past.event, past.advice) if configs is None else records.with_configs(past.event, past.advice, configs.decode)
-        if is_answer := isinstance(event, _ANSWERS):
-            event = proposer.relive(event)
+        if isinstance(event, _ANSWERS):
+            event = past_search.relive(event)
         elif isinstance(event, TrialForked):
             proposer.disown(event.trial_id, is_awaited=False)
         outcome = experiment.handle(event, elapsed_s, advice)
@@ -84,20 +84,48 @@ def replay(
             if isinstance(notice, TrialAdded):
                 notice.trial.local_path = trial_path(directory, notice.trial.trial_id)
             heard_of_s[notice.trial.trial_id] = elapsed_s
-        untold += outcome.notices
-        if not is_answer:
-            # What followed from one answer must not be heard before the others are given: they were asked for together.
-            _tell(proposer, untold)
-            untold = []
-    _tell(proposer, untold)
+        past_search.follow(event, outcome.notices)
+    past_search.tell()
     _say_what_has_changed(experiment, proposer)
     recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - recent_s]
     return Replayed(elapsed_s, recent)
 
 
-def _tell(proposer: Proposer, notices: Sequence[Notice]) -> None:
-    for notice in notices:
-        proposer.tell(notice)
+class _PastSearch:
+    """Calls a searcher in the order in which `SuggestionQueue` has called it.
+
+    At the end of a turn without questions under way it was told everything, then asked what the turn had left unanswered.
+    """
+
+    def __init__(self, experiment: Experiment, proposer: Proposer) -> None:
+        self._desk = experiment.desk
+        self._proposer = proposer
+        self._untold: list[Call] = []
+        self._num_asked = self._desk.num_outstanding  # a snapshot is taken just before they are asked
+        self._has_refused = False
+
+    def relive(self, recorded: Answer) -> Answer:
+        """Let the searcher answer again, where it was asked: after a refusal, the rest of the questions got the same answer unasked."""
+        if self._has_refused:
+            return recorded
+        self._has_refused = not isinstance(recorded, TrialSuggested)
+        return self._proposer.relive(recorded)
+
+    def follow(self, event: Event, notices: Sequence[Notice]) -> None:
+        """Take note of an event that has been folded, and of what followed from it."""
+        self._untold += filter(None, map(self._proposer.call_for, notices))
+        # A restarted driver does not get the answers that the last one was waiting for.
+        self._num_asked = min(self._num_asked - isinstance(event, _ANSWERS), self._desk.num_outstanding)
+        if isinstance(event, TurnEnded) and self._num_asked <= 0:
+            self.tell()
+            self._num_asked = self._desk.num_outstanding
+            self._has_refused = False
+
+    def tell(self) -> None:
+        """Let the searcher hear what it has not heard."""
+        calls, self._untold = self._untold, []
+        for call in calls:
+            call()
 
 
 def _say_what_has_changed(experiment: Experiment, proposer: Proposer) -> None:

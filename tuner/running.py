@@ -65,6 +65,7 @@ from .plan import Plan
 from .rebuild import Rebuilt, rebuild
 from .restoration import restore_line
 from .snapshots import Snapshots, usable
+from .suggestion_queue import CallerThread, ImmediateCaller, SuggestionQueue
 
 _SHUTDOWN_S = 10.0
 _log = logging.getLogger("tuner")
@@ -79,12 +80,14 @@ class Finished:
         trials: All trials.
         exit_code: With which a script is to end, since a signal or the time limit interrupted it; None where it is to go on.
         persistence: What saving has cost, None where nothing was run.
+        is_searching: Whether the searcher still computes a suggestion in its thread, which nothing can end.
     """
 
     directory: Path
     trials: Sequence[Trial]
     exit_code: int | None = None
     persistence: Persistence | None = None
+    is_searching: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +221,13 @@ class Run:
         callbacks.set_state(stage.rebuilt.callbacks)
         accountant.add_source(_costs_of(callbacks, self._callbacks))
         accountant.add_source(lambda: Costs(thread_s=stage.cleaner.thread_cpu_s))
-        snapshots = Snapshots(directory, plan, stage.rebuilt.state, callbacks, log, accountant)
+        # With the inline executor everything happens in one thread, in an order that only the seed determines.
+        caller = ImmediateCaller() if plan.run.executor == "inline" else CallerThread()
+        suggestions = SuggestionQueue(proposer, caller, stage.executor.wake)
+        snapshots = Snapshots(directory, plan, stage.rebuilt.state, suggestions, callbacks, log, accountant)
         score = settings.checkpoints.retention.score_attribute
         observers = Observers(
-            proposer,
+            suggestions,
             callbacks,
             experiment.trials,
             directory,
@@ -235,7 +241,7 @@ class Run:
             experiment,
             stage.executor,
             log,
-            proposer,
+            suggestions,
             observers,
             store.delete,
             find_damage=store.find_damage,
@@ -253,6 +259,7 @@ class Run:
             log.ask_to_stop(request)
             driver.request_stop(request)
 
+        is_searching = False
         with Interrupts(request_stop) as interrupts:
             try:
                 with contextlib.nullcontext() if plan.run.executor == "inline" else rare_garbage_collection():
@@ -266,6 +273,7 @@ class Run:
                 defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
                 raise
             finally:
+                is_searching = suggestions.close()
                 helm.close()
                 observers.end_experiment()
                 console.close()
@@ -275,7 +283,7 @@ class Run:
             rule = self._tell_why_it_ended(experiment, console)
         account = accountant.report()
         _log.info("%s", account)
-        return Finished(directory, experiment.trials, exit_code(rule, interrupts.received), account)
+        return Finished(directory, experiment.trials, exit_code(rule, interrupts.received), account, is_searching)
 
     def _tell_why_it_ended(self, experiment: Experiment, console: Console) -> str:
         """Tell the user why the experiment ended before all its trials had, if so, and return the rule for which it did.

@@ -26,12 +26,17 @@ from .declarations import note
 from .journaling import JournalLog
 from .plan import Plan
 from .proposer import Proposer
+from .suggestion_queue import SuggestionQueue
 
 _PERIOD: Final = "TUNE_GLOBAL_CHECKPOINT_S"
 _MIN_RECORDS: Final = 1_000
 """Fewer records than this are replayed faster than a snapshot is written."""
 _MANY_RECORDS: Final = 20_000
 """As many as are replayed in about a second: a snapshot is worth taking before its time has come."""
+_MUCH_SEARCH_S: Final = 1.0
+"""A searcher that has computed for so long since the last snapshot is a reason to take one before its time has come, too."""
+_SETTLE_S: Final = 0.05
+"""How long the searcher may take to hear what it has not heard yet, before a snapshot is put off."""
 _MAX_ENCODED_AT_ONCE: Final = 1_000
 _SEGMENT_BYTES: Final = 4 << 20
 """From this size on the journal begins a new segment with a snapshot, so that a restore need not even look at the old one."""
@@ -108,15 +113,24 @@ class Snapshots:
         directory: The experiment's directory.
         plan: What was declared.
         state: What changes.
+        suggestions: Where the searcher is called, which has to be at rest for its state to be told.
         callbacks: The callbacks, some of which have a state.
         log: Where events are written down.
         accountant: Hears what it costs.
     """
 
     def __init__(  # noqa: PLR0917  (its collaborators, given once)
-        self, directory: Path, plan: Plan, state: State, callbacks: CallbackList, log: JournalLog, accountant: Accountant
+        self,
+        directory: Path,
+        plan: Plan,
+        state: State,
+        suggestions: SuggestionQueue,
+        callbacks: CallbackList,
+        log: JournalLog,
+        accountant: Accountant,
     ) -> None:
         self._directory = directory
+        self._suggestions = suggestions
         self._callbacks = callbacks
         self._log = log
         self._identity = identity(plan)
@@ -127,6 +141,7 @@ class Snapshots:
         self._min_records = _MIN_RECORDS if period_s is None else 1
         self._clock = SnapshotClock(time.perf_counter(), period_s)
         self._last_sequence = self._journal.last_sequence
+        self._last_search_s = 0.0
         self._words: dict[str, tuple[_Holdings, bytes]] = {}
         self._parts: list[bytes] = []
         """The words for each trial, in their order; those for one that has settled stay as they are."""
@@ -144,19 +159,26 @@ class Snapshots:
     def at_rest(self, elapsed_s: float) -> None:
         """Take a snapshot if one is due; called when all that was folded has been told, and nothing yet been done about it."""
         num_records = self._journal.last_sequence - self._last_sequence
-        if self._is_off or num_records < self._min_records or self._is_writing():
+        # A restore lets the searcher compute the suggestions behind the snapshot again.
+        is_slow_search = self._suggestions.search_s - self._last_search_s >= _MUCH_SEARCH_S
+        if self._is_off or (num_records < self._min_records and not is_slow_search) or self._is_writing():
             return
         if self._unpaid_thread_s:
             self._charge_thread()
         now_s = time.perf_counter()
-        if self._clock.is_due(now_s) or (num_records >= _MANY_RECORDS and self._clock.is_affordable(now_s)):
+        is_urgent = num_records >= _MANY_RECORDS or is_slow_search
+        if (self._clock.is_due(now_s) or (is_urgent and self._clock.is_affordable(now_s))) and self._is_searcher_at_rest():
             self._take(elapsed_s, is_last=False)
+
+    def _is_searcher_at_rest(self) -> bool:
+        """Whether the searcher's state is that after the last record; where it is computing, a later turn takes the snapshot."""
+        return not self._suggestions.is_answering and self._suggestions.settle(_SETTLE_S)
 
     def close(self, elapsed_s: float) -> None:
         """Take a last snapshot, at the end or at an interrupt, and wait until it is written."""
         if self._writing:
             self._writing.join()
-        if not self._is_off and self._journal.last_sequence > self._last_sequence:
+        if not self._is_off and self._journal.last_sequence > self._last_sequence and self._is_searcher_at_rest():
             self._take(elapsed_s, is_last=True)
         if self._writing:
             self._writing.join()
@@ -199,6 +221,7 @@ class Snapshots:
         self._charge(started_s)
         self._journal.sync()
         self._last_sequence = self._journal.last_sequence
+        self._last_search_s = self._suggestions.search_s
         if self._journal.segment_bytes >= _SEGMENT_BYTES:
             self._journal.rotate()
         return rest, words, self._last_sequence

@@ -454,6 +454,8 @@ def _raise_if_told(plan: Plan, finished: Finished) -> None:
         raise TrialFailed(f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}")
     if finished.exit_code is None or not is_script():
         return
+    if finished.exit_code in CODES_AT_THE_END or finished.is_searching:
+        # The searcher's thread may be in the middle of C++ code, in which a Python that shuts down orderly would abort the process.
+        end_script_with(finished.exit_code)
     if finished.exit_code not in CODES_AT_THE_END:
         raise SystemExit(finished.exit_code)
-    end_script_with(finished.exit_code)

@@ -123,3 +123,15 @@ def test_a_trial_that_the_scheduler_stops_at_once_ends_well_whatever_else_is_wro
     assert [trial.reason for trial in talk.experiment.trials] == [WHY] * 3
     assert [fact for fact, _ in talk.scheduler.heard] == ["add", "complete"] * 3
     assert talk.experiment.is_finished
+
+
+def test_an_experiment_that_stops_does_not_wait_for_a_suggestion():
+    talk = Conversation(max_trials=3)
+    assert asked(talk.say()) == ["t00000", "t00001"]
+    talk.say(suggest("t00000"))
+    talk.say(WorkerStarted("t00000", 1, 1))
+    talk.say(StopRequested("signal.SIGINT"))
+    assert not talk.experiment.is_finished
+    talk.exit("t00000", Outcome.STOPPED)
+    assert talk.experiment.is_finished
+    assert asked(talk.say(DriverRestarted(talk.experiment.settings))) == ["t00001"]

@@ -92,3 +92,17 @@ def test_what_a_dead_driver_has_asked_for_is_asked_for_again():
     desk.resume(3)
     assert desk.num_outstanding == 0
     assert desk.take(9) == ["t00001", "t00002"]
+
+
+def test_a_second_question_leaves_valid_what_was_heard_since_the_first():
+    desk = SearchDesk(9)
+    desk.take(1)
+    desk.hear()
+    assert desk.take(2) == ["t00001"]
+    desk.take(0)
+    desk.postpone()
+    desk.postpone()
+    assert not desk.is_postponed, "the searcher has not seen that result when it postponed"
+    desk.take(1)
+    desk.postpone()
+    assert desk.is_postponed

@@ -21,6 +21,7 @@ from tuner.storage import journal as journal_module
 from tuner.storage import snapshot as snapshot_module
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.journal import Journal
+from tuner.suggestion_queue import SuggestionQueue
 
 SHARE = 0.05
 EXACT = 1e-6
@@ -134,7 +135,7 @@ def live_through(costs, turns):
         journal = patched.enter_context(Journal("experiment", has_syncer=False, disk=disk))
         cleaner = patched.enter_context(CheckpointCleaner(journal, lambda path: None))
         log = JournalLog(journal, cleaner, accountant)
-        taken = snapshots.Snapshots("experiment", None, state, CallbackList([]), log, accountant)
+        taken = snapshots.Snapshots("experiment", None, state, SuggestionQueue(None), CallbackList([]), log, accountant)
         opening_s = disk.spent_s  # before there was anything to be kept from
         _take_turns(turns, watch, log, taken, accountant)
         taken.close(watch.now_s)

@@ -10,6 +10,7 @@ from tuner import snapshots
 from tuner.accounting import Accountant
 from tuner.loggers.callback_list import CallbackList
 from tuner.snapshots import Snapshots
+from tuner.suggestion_queue import SuggestionQueue
 
 
 class Journal:
@@ -83,7 +84,7 @@ def test_words_are_never_out_of_date(tmp_path_factory, steps):
     log = SimpleNamespace(journal=Journal(), settle=Journal().settle)
     snapshots.identity, identity = (lambda _: {}), snapshots.identity
     try:
-        taken = Snapshots(tmp_path_factory.getbasetemp(), None, state, CallbackList([]), log, Accountant())
+        taken = Snapshots(tmp_path_factory.getbasetemp(), None, state, SuggestionQueue(None), CallbackList([]), log, Accountant())
     finally:
         snapshots.identity = identity
     for change, at in [*steps, (None, 0)]:

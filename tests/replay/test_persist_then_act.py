@@ -28,6 +28,7 @@ from tuner.loggers import Callback
 from tuner.loggers.callback_list import CallbackList
 from tuner.observers import Observers
 from tuner.proposer import Proposer
+from tuner.suggestion_queue import SuggestionQueue
 
 WHY = Reason("test")
 
@@ -92,10 +93,10 @@ def driver_of(
     experiment = Experiment(declared, scheduler or ScriptedScheduler(), NoopStopper())
     searcher = BasicVariantGenerator()
     searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
-    proposer = Proposer(searcher, {}, lambda config: {"cpu": 1.0})
-    observers = Observers(proposer, CallbackList([record]), experiment.trials, Path("nowhere"), None)
+    suggestions = SuggestionQueue(Proposer(searcher, {}, lambda config: {"cpu": 1.0}))
+    observers = Observers(suggestions, CallbackList([record]), experiment.trials, Path("nowhere"), None)
     times = {"elapsed_s": elapsed_s, "tick_s": tick_s, "leave_at_s": leave_at_s, "in_microseconds": in_microseconds}
-    return Driver(experiment, record, record, proposer, observers, record.delete, find_damage=find_damage, at_rest=at_rest, **times)
+    return Driver(experiment, record, record, suggestions, observers, record.delete, find_damage=find_damage, at_rest=at_rest, **times)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from tuner import snapshots
 from tuner.accounting import Accountant
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage.snapshot import load_newest
+from tuner.suggestion_queue import SuggestionQueue
 
 WORDS_S = 0.1
 """How long the driver looks for the words for one trial."""
@@ -65,7 +66,7 @@ def test_words_for_many_trials_are_found_bit_by_bit_and_each_bit_is_paid_off(wat
     accountant = Accountant(watch.perf_counter)
     journal = Journal()
     log = SimpleNamespace(journal=journal, settle=lambda: None)
-    taken = snapshots.Snapshots(tmp_path, None, Experiment(watch), CallbackList([]), log, accountant)
+    taken = snapshots.Snapshots(tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, accountant)
     journal.last_sequence = 5_000
     looked_s = []
     while accountant.num_snapshots == 0 and watch.now_s < 100.0:
@@ -85,7 +86,7 @@ def test_a_bit_of_the_words_keeps_the_driver_too_and_is_counted_as_a_pause(watch
     accountant = Accountant(watch.perf_counter)
     journal = Journal()
     log = SimpleNamespace(journal=journal, settle=lambda: None)
-    taken = snapshots.Snapshots(tmp_path, None, Experiment(watch), CallbackList([]), log, accountant)
+    taken = snapshots.Snapshots(tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, accountant)
     journal.last_sequence, watch.now_s = 5_000, 60.0
     taken.at_rest(watch.now_s)
     assert accountant.num_snapshots == 0

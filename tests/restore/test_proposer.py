@@ -25,6 +25,11 @@ class Listens(Searcher):
         self.heard.append(("failed" if error else "complete", trial_id))
 
 
+def tell(proposer, notice):
+    if call := proposer.call_for(notice):
+        call()
+
+
 @pytest.mark.parametrize(("is_awaited", "end"), [(True, [("failed", "t0")]), (False, [])])
 def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_waits_for_it(is_awaited, end):
     searcher = Listens()
@@ -33,15 +38,17 @@ def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_wa
     foreign, own = Trial("t0", {}, {}), Trial("t1", {}, {})
     for trial in (foreign, own):
         trial.ending = Ending.COMPLETED
-        proposer.tell(ResultRecorded(trial, {}, {}))
-        proposer.tell(TrialPaused(trial))
-        proposer.tell(AttemptFailed(trial, Failure("ValueError", ""), will_retry=True))
-        proposer.tell(TrialEnded(trial))
+        tell(proposer, ResultRecorded(trial, {}, {}))
+        tell(proposer, TrialPaused(trial))
+        tell(proposer, AttemptFailed(trial, Failure("ValueError", ""), will_retry=True))
+        tell(proposer, TrialEnded(trial))
     assert searcher.heard == [*end, ("result", "t1"), ("pause", "t1", None), ("complete", "t1")]
 
 
 def test_a_pause_is_told_with_the_last_result_flattened():
     searcher, trial = Listens(), Trial("t0", {}, {})
     trial.last_result = {"loss": 1.0, "val": {"loss": 2.0}}
-    Proposer(searcher, {}, lambda config: {}).tell(TrialPaused(trial))
+    call = Proposer(searcher, {}, lambda config: {}).call_for(TrialPaused(trial))
+    trial.last_result = {"loss": 0.5}  # it has gone on before the searcher has time to hear of it
+    call()
     assert searcher.heard == [("pause", "t0", {"loss": 1.0, "val/loss": 2.0})]

@@ -33,7 +33,7 @@ DRIVER = _of(
     ("self._is_written &= outcome.is_routine", "pass", "I15"),
     ("return bool(why)", "return False", "I5"),
     ("self._earlier_s = elapsed_s", "self._earlier_s = 0.0", "I14 I20"),
-    ("[*requests, *answers, *events]", "[*requests, *events]", "I9"),
+    ("[*requests, *answers, *self._proposer.take(), *events]", "[*requests, *self._proposer.take(), *events]", "I9"),
     ("self._answers += [lost, WorkerExited", "self._answers += [WorkerExited", "I9"),
     ("        return min(limits, default=None)", "        return None", "I9"),
     ("if isinstance(command, DeleteCheckpoint):", "if isinstance(command, DeleteCheckpoint) and len(commands) < 3:", "I16"),
@@ -207,7 +207,7 @@ CODEC = _of(
 REPLAY = _of(
     "tuner/replay.py",
     ("    return Replayed(elapsed_s, recent)", "    return Replayed(0.0, recent)", "I14 I20"),
-    ("            event = proposer.relive(event)\n", "            pass\n", "I17 I20"),
+    ("            event = past_search.relive(event)\n", "            pass\n", "I17 I20"),
     ("outcome = experiment.handle(event, elapsed_s, advice)", "outcome = experiment.handle(event, 0.0, advice)", "I7"),
 ) + _of(
     "tuner/storage/past.py",

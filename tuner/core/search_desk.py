@@ -48,13 +48,14 @@ class SearchDesk:
         """Return the ids of the trials whose configurations are to be asked for now."""
         if not self.is_open:
             return []
+        if not self.num_outstanding:  # else what has been heard since the first of them was asked for still counts
+            self._has_heard = False
         num = max(num_wanted - self.num_outstanding, 0)
         if self._max_trials is not None:
             num = min(num, self._max_trials - self._num_asked)
         first = self._num_asked
         self._num_asked += num
         self.num_outstanding += num
-        self._has_heard = False
         return [f"t{index:05d}" for index in range(first, first + num)]
 
     def hear(self) -> bool:

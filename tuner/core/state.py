@@ -106,7 +106,8 @@ class ExperimentState:
             return False
         is_interrupted = self._stopping is not None and self._stopping.ending is Ending.INTERRUPTED
         is_at_rest = not self.roster.num_by_status[Status.PENDING] if is_interrupted else self.roster.is_at_rest
-        return is_at_rest and self.desk.is_closed
+        # A searcher may take minutes for its answer. Where the experiment stops, what it would propose is not going to run.
+        return is_at_rest and (self._stopping is not None or self.desk.is_closed)
 
     @property
     def stop_reason(self) -> Reason | None:

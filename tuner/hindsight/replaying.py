@@ -158,6 +158,17 @@ class _Desk:
         """Return the next trials under the ids that they had."""
         return [self._next() for _ in trial_ids]
 
+    def take(self) -> list[Event]:
+        """Return nothing: all answers are there at once."""
+        return []
+
+    def withdraw(self) -> None:
+        """Do nothing: nothing is under way."""
+
+    def settle(self, timeout_s: float | None, /) -> bool:
+        """Return True: nothing is under way."""
+        return True
+
     def _next(self) -> Event:
         trial = next(self._coming, None)
         if trial is None:

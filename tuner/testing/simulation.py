@@ -24,6 +24,7 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.observers import Observers
 from tuner.plan import Plan, make_plan
 from tuner.proposer import Proposer
+from tuner.suggestion_queue import SuggestionQueue
 
 NOWHERE = Path("simulated")
 """Stands where the directory of the experiment would be; it is never made."""
@@ -166,9 +167,9 @@ def simulated_settings(plan: Plan, capacity: Mapping[str, float]) -> ExperimentS
 def _drive(plan: Plan, experiment: Experiment, executor: SimulatedExecutor, log: MemoryLog) -> float:
     """Run the experiment to its end; return how long it took."""
     settings = experiment.settings
-    proposer = Proposer(plan.searcher, plan.space, plan.request_for)
-    observers = Observers(proposer, CallbackList(plan.run.callbacks or ()), experiment.trials, NOWHERE, settings.metric)
-    driver = Driver(experiment, executor, log, proposer, observers, _delete_nothing, tick_s=None)
+    suggestions = SuggestionQueue(Proposer(plan.searcher, plan.space, plan.request_for))
+    observers = Observers(suggestions, CallbackList(plan.run.callbacks or ()), experiment.trials, NOWHERE, settings.metric)
+    driver = Driver(experiment, executor, log, suggestions, observers, _delete_nothing, tick_s=None)
     observers.begin_experiment(
         stop=plan.run.stop,
         num_samples=plan.tune.num_samples,

@@ -60,6 +60,7 @@ class Scenario:
         has_logs: Whether log files are written, on a real disk.
         wishes_every: After how many turns the user takes a trial in hand on average; 0 for never.
         without: Faults that are switched off.
+        is_search_slow: Whether the searcher is called beside the driver, and takes its time.
     """
 
     seed: int
@@ -84,6 +85,7 @@ class Scenario:
     has_logs: bool = False
     wishes_every: int = 0
     without: frozenset[Fault] = frozenset()
+    is_search_slow: bool = False
 
     @property
     def is_comparable(self) -> bool:
@@ -206,6 +208,7 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         has_logs=seed % _LOGS_EVERY == _LOGS_EVERY // 2,
         wishes_every=0 if is_calm_worker else chance.choice((0, 0, 0, 0, 30, 8)),
         without=(frozenset() if has_timeout else _HANGS) | (_POWER_CUTS if durability == "process" else frozenset()),
+        is_search_slow=chance.random() < 0.5,  # noqa: PLR2004
     )
 
 

@@ -31,6 +31,7 @@ from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.journal import START, Journal, recover
 from tuner.storage.objects import ObjectStore
+from tuner.suggestion_queue import SuggestionQueue
 
 from . import invariants
 from .bystanders import Bystander, Deleting, WatchedLog
@@ -38,7 +39,7 @@ from .hand import Hand
 from .logs import RECENT_S, Logs
 from .plugins import FragileCallback, FragileScheduler, FragileSearcher
 from .scenario import METRIC, MODE
-from .workers import Workers
+from .workers import SlowCaller, Workers
 from .world import World
 
 _SPACE = {"x": uniform(0.1, 1.0)}
@@ -142,16 +143,18 @@ class Session:
         log = JournalLog(journal, deleting.cleaner, configs=self._state.configs, insistence=insistence)
         loggers = world.logs.begin_session() if world.logs else ()
         callbacks = CallbackList([Bystander(world), FragileCallback(world.fate, world.step), *loggers])
-        observers = Observers(self._state.proposer, callbacks, self.experiment.trials, world.directory, METRIC)
+        caller = SlowCaller(world, workers) if world.scenario.is_search_slow else None
+        suggestions = SuggestionQueue(self._state.proposer, caller, workers.wake)
+        observers = Observers(suggestions, callbacks, self.experiment.trials, world.directory, METRIC)
         driver = Driver(
             self.experiment,
             workers,
             WatchedLog(log, world, self._check_restarted),
-            self._state.proposer,
+            suggestions,
             observers,
             deleting,
             find_damage=world.checkpoints.find_damage,
-            at_rest=lambda at_s: self._perhaps_take_snapshot(log, at_s),
+            at_rest=lambda at_s: self._perhaps_take_snapshot(log, suggestions, at_s),
             elapsed_s=past.elapsed_s,
             tick_s=None,
             helm=Helm(self.experiment, self._state.proposer, [Hand(world, self.experiment)]),
@@ -169,6 +172,7 @@ class Session:
             driver.run(first)
             log.close(driver.elapsed_s)
         finally:
+            suggestions.close()
             workers.perish()
             if world.logs and not world.fate.is_dead:
                 world.step()
@@ -180,9 +184,12 @@ class Session:
             trials = self.experiment.trials
             logs.mend(trials, invariants.table_of(trials, self._world.read_journal()), past.recent)
 
-    def _perhaps_take_snapshot(self, log: JournalLog, elapsed_s: float) -> None:
+    def _perhaps_take_snapshot(self, log: JournalLog, suggestions: SuggestionQueue, elapsed_s: float) -> None:
         world = self._world
         if world.chance.random() >= _SNAPSHOT_RATE or not self._state.experiment.trials:
+            return
+        if suggestions.is_answering or not suggestions.settle(0.0):
+            world.seen["snapshot put off for the searcher"] += 1
             return
         with contextlib.suppress(StorageError):
             log.settle()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never, final
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
 from tuner.core.events import CheckpointFailed, CheckpointSaved, Event, Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import CheckpointRecord, Failure, Verdict
+from tuner.core.trial import CheckpointRecord, Failure, Trial, Verdict
 from tuner.execution.translate import to_event
 from tuner.storage import strict_json
 
@@ -24,6 +25,8 @@ _CRASH = Failure("ValueError", "injected")
 _SLOW_TICKS = 200
 _PACES = (1, 2, 2, 3, 4, 12)
 """Ticks that an iteration takes."""
+_THINKING_TICKS = (0, 0, 1, 5, 20)
+"""Ticks until the searcher is called."""
 _LAST_TICKS = (0, 3, 12)
 """Ticks from the answer to the last report to the end of the training."""
 
@@ -59,6 +62,8 @@ class _Worker:
 
 
 _Happening = Callable[[_Worker], None]
+_NO_WORKER = _Worker(StartWorker.of(Trial("", {}, {}), None), 0)
+"""Stands for the worker where it is not one that does something."""
 
 
 @final
@@ -153,15 +158,19 @@ class Workers:
             at, _, _, worker, happen = heapq.heappop(agenda)
             world.now = max(at, world.now)
             happen(worker)
-            if self._events:  # what falls on the same moment belongs to the same turn
+            if self._events or self._is_awake:  # what falls on the same moment belongs to the same turn
                 until = world.now
-        if not self._events:
+        if not (self._events or self._is_awake):
             experiment = world.experiment
             is_up_to_the_user = experiment is not None and bool(experiment.roster.held)
             invariants.require(
                 "I9", until < math.inf or is_up_to_the_user, "the driver waits for ever, although nothing is going to happen"
             )
             world.now = int(until) if until < math.inf else world.now + 1
+
+    def call_later(self, ticks: int, call: Callable[[], None]) -> None:
+        """Make a call after so many ticks."""
+        self._later(ticks, _NO_WORKER, lambda _: call())
 
     def _later(self, ticks: int, worker: _Worker, happen: _Happening) -> None:
         # What is due at the same moment happens in any order.
@@ -389,3 +398,39 @@ _TROUBLES: Mapping[Fault, Any] = {
     Fault.STALE_MESSAGE: Workers._haunt,  # noqa: SLF001
     Fault.MALFORMED_FRAME: Workers._babble,  # noqa: SLF001
 }
+
+
+@final
+class SlowCaller:
+    """Calls the searcher beside the driver, in order, each time after a while; see `Caller`.
+
+    Args:
+        world: The world.
+        workers: Whose time it is called in.
+    """
+
+    def __init__(self, world: World, workers: Workers) -> None:
+        """Wait for the first call."""
+        self._workers = workers
+        self._chance = world.scenario.chance("searcher")
+        self._calls: deque[Callable[[], None]] = deque()
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """See `Caller.submit`."""
+        self._calls.append(call)
+        self._workers.call_later(self._chance.choice(_THINKING_TICKS), self._make_next)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """See `Caller.wait`; sometimes it takes too long."""
+        while self._calls and (timeout_s is None or self._chance.random() < 0.5):  # noqa: PLR2004
+            self._make_next()
+        return not self._calls
+
+    def close(self) -> bool:
+        """See `Caller.close`."""
+        self._calls.clear()
+        return False
+
+    def _make_next(self) -> None:
+        if self._calls:
+            self._calls.popleft()()

@@ -1,0 +1,293 @@
+"""The searcher is called in one order, whenever it answers: told, then asked, and told again only when all answers have been taken."""
+
+import itertools
+import threading
+from collections import deque
+from pathlib import Path
+from random import Random as Chance
+
+import pytest
+
+import tuner as tune
+from searchers import BasicVariantGenerator, Searcher
+from tuner.core.commands import ResultRecorded
+from tuner.core.events import SearchEnded, StopRequested, SuggestionPostponed, TrialSuggested
+from tuner.core.experiment import Experiment
+from tuner.core.trial import Trial
+from tuner.driver import Driver
+from tuner.execution.simulated import SimulatedExecutor
+from tuner.journaling import JournalLog
+from tuner.loggers.callback_list import CallbackList
+from tuner.observers import Observers
+from tuner.plan import make_plan
+from tuner.proposer import Proposer
+from tuner.replay import replay
+from tuner.snapshots import State, take_up
+from tuner.storage import snapshot, strict_json
+from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.configs import ConfigCodec
+from tuner.storage.journal import Journal
+from tuner.storage.objects import ObjectStore
+from tuner.suggestion_queue import CallerThread, SuggestionQueue
+
+SPACE = {"x": tune.uniform(0.0, 1.0)}
+
+
+class Listens(Searcher):
+    """Proposes what follows from all that it has heard, postpones now and then, and writes everything down."""
+
+    def __init__(self, postpones=(), ends_at=None, raises_at=None):
+        self.heard = []
+        self.postpones, self.ends_at, self.raises_at = set(postpones), ends_at, raises_at
+
+    def suggest(self, trial_id):
+        self.heard.append(f"asked {trial_id}")
+        num = sum(each.startswith("asked") for each in self.heard)
+        if num == self.raises_at:
+            raise ZeroDivisionError("a defect")
+        if num in self.postpones:
+            return None
+        return self.FINISHED if num == self.ends_at else {"x": Chance(repr(self.heard)).random()}  # noqa: S311  (no secret)
+
+    def on_trial_result(self, trial_id, result):
+        self.heard.append(f"{trial_id} at {result['training_iteration']}")
+
+    def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
+        self.heard.append(f"{trial_id} over")
+
+    def state_dict(self):
+        return {"heard": self.heard}
+
+    def load_state_dict(self, state):
+        self.heard = list(state["heard"])
+
+
+class HeldCaller:
+    """Makes a call only when it is told to, or while it is waited for and willing."""
+
+    def __init__(self, is_willing=lambda: False):
+        self.calls = deque()
+        self.is_willing = is_willing
+
+    def submit(self, call):
+        self.calls.append(call)
+
+    def wait(self, timeout_s):
+        while self.calls and (timeout_s is None or self.is_willing()):
+            self.go_on()
+        return not self.calls
+
+    def close(self):
+        return bool(self.calls)
+
+    def go_on(self, num_calls=1):
+        for _ in range(num_calls):
+            self.calls.popleft()()
+
+
+def held(**options):
+    searcher, caller = Listens(**options), HeldCaller()
+    return searcher, caller, SuggestionQueue(Proposer(searcher, {}, lambda config: {"cpu": 1.0}), caller)
+
+
+def result(trial_id, time):
+    return ResultRecorded(Trial(trial_id, {}, {}), {}, {"training_iteration": time})
+
+
+def kinds(answers):
+    return [(type(answer).__name__, getattr(answer, "trial_id", None)) for answer in answers]
+
+
+def test_results_and_questions_wait_behind_a_question_that_is_not_answered():
+    searcher, caller, queue = held()
+    assert queue.ask(["t0"]) == []
+    queue.tell(result("t9", 1))
+    assert queue.ask(["t1", "t2"]) == []
+    assert len(caller.calls) == 1
+    caller.go_on()
+    assert kinds(queue.take()) == [("TrialSuggested", "t0")]
+    queue.tell(result("t9", 2))
+    assert queue.ask([]) == []
+    caller.go_on(2)
+    assert searcher.heard == ["asked t0", "t9 at 1", "t9 at 2", "asked t1", "asked t2"]
+    assert kinds(queue.take()) == [("TrialSuggested", "t1"), ("TrialSuggested", "t2")]
+
+
+def test_the_next_question_waits_for_the_end_of_the_turn_that_takes_the_answer():
+    _, caller, queue = held()
+    queue.ask(["t0"])
+    caller.go_on()
+    assert kinds(queue.ask(["t1"])) == [("TrialSuggested", "t0")]
+    assert not caller.calls  # what this turn still leads to is to be heard before t1 is asked for
+    queue.ask([])
+    assert len(caller.calls) == 1
+
+
+def test_a_searcher_that_answers_at_once_is_waited_for():
+    _, caller, queue = held()
+    caller.is_willing = lambda: True
+    assert kinds(queue.ask(["t0", "t1"])) == [("TrialSuggested", "t0"), ("TrialSuggested", "t1")]
+    assert not queue.is_answering
+
+
+def test_a_searcher_without_use_for_results_is_not_called_with_them():
+    searcher = BasicVariantGenerator()
+    assert Proposer(searcher, {}, lambda config: {}).call_for(result("t0", 1)) is None
+    searcher.on_trial_result = lambda trial_id, result: None
+    assert Proposer(searcher, {}, lambda config: {}).call_for(result("t0", 1)) is not None
+
+
+def test_what_the_searcher_refuses_it_refuses_for_all_that_wait_in_one_piece():
+    for options, kind in (({"postpones": [2]}, SuggestionPostponed), ({"ends_at": 2}, SearchEnded)):
+        searcher, caller, queue = held(**options)
+        queue.ask(["t0", "t1", "t2"])
+        queue.ask(["t3"])
+        caller.go_on()
+        answers = queue.take()
+        assert [type(answer) for answer in answers] == [TrialSuggested, kind, kind, kind]
+        assert searcher.heard == ["asked t0", "asked t1"]
+        assert not queue.is_answering
+
+
+def test_what_the_searcher_raises_is_raised_where_the_driver_looks_and_it_is_not_called_again():
+    searcher, caller, queue = held(raises_at=1)
+    queue.ask(["t0", "t1"])
+    caller.go_on()
+    for look in (queue.take, lambda: queue.ask([]), lambda: queue.settle(0.0)):
+        with pytest.raises(ZeroDivisionError, match="a defect"):
+            look()
+    assert searcher.heard == ["asked t0"]
+
+
+def test_a_searcher_is_at_rest_when_it_has_heard_everything_and_its_answers_are_taken():
+    searcher, _, queue = held()
+    queue.tell(result("t9", 1))
+    assert not queue.settle(0.0)
+    assert queue.settle(None)
+    assert searcher.heard == ["t9 at 1"]
+    queue.ask(["t0"])
+    assert not queue.settle(None)
+    queue.take()
+    assert queue.settle(0.0)
+
+
+def test_where_the_experiment_stops_what_waits_is_not_asked():
+    _, caller, queue = held()
+    queue.ask(["t0", "t1"])
+    queue.ask(["t2"])
+    queue.withdraw()
+    caller.go_on()
+    assert kinds(queue.take()) == [("TrialSuggested", "t0")]
+    assert not queue.is_answering
+    queue.ask([])
+    assert not caller.calls
+
+
+def test_the_thread_makes_all_calls_in_order_and_ends():
+    caller, seen = CallerThread(), []
+    assert caller.wait(0.0)
+    for number in range(50):
+        caller.submit(lambda number=number: seen.append((number, threading.current_thread().name)))
+    assert caller.wait(None)
+    assert seen == [(number, "tuner-searcher") for number in range(50)]
+    assert not caller.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "tuner-searcher"]
+
+
+# Whole experiments, with a searcher that answers at any moment.
+
+
+class Unhurried(SimulatedExecutor):
+    """Between two turns, lets the caller make some of its calls, or none."""
+
+    def __init__(self, caller, chance, **options):
+        super().__init__(losses, **options)
+        self._caller, self._chance = caller, chance
+
+    def wait(self, timeout_s):
+        while self._caller.calls and self._chance.random() < 0.3:
+            self._caller.go_on()
+        if not self._caller.calls or self._has_work():
+            return super().wait(0.0 if self._caller.calls else timeout_s)
+        self._caller.go_on()
+        return []
+
+    def _has_work(self):
+        return self._chance.random() < 0.9
+
+
+def losses(config):
+    for step in range(1, 5):
+        yield {"loss": config["x"] / step}
+
+
+def plan_with(searcher, num_trials):
+    settings = tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, search_alg=searcher, seed=1)
+    plan = make_plan(losses, SPACE, settings, tune.RunConfig(failure_config=tune.FailureConfig(stop_grace_s=1.0)))
+    plan.connect()
+    return plan
+
+
+def new_state(plan, directory):
+    experiment = Experiment(plan.settings({"cpu": 3.0}), plan.scheduler, plan.stopper)
+    proposer = Proposer(plan.searcher, plan.space, plan.request_for)
+    return State(experiment, proposer, ConfigCodec(plan.space, ObjectStore(directory)))
+
+
+def live(directory, seed, *, options, stops_after=None):
+    """Run an experiment; return what its searcher has heard, and how many snapshots were taken."""
+    chance = Chance(seed)  # noqa: S311  (no secret)
+    searcher, caller = Listens(**options), HeldCaller(lambda: chance.random() < 0.3)
+    plan = plan_with(searcher, 12)
+    state = new_state(plan, directory)
+    executor = Unhurried(caller, chance, capacity={"cpu": 3.0}, duration_s=lambda config, _: 0.5 + config["x"])
+    queue = SuggestionQueue(state.proposer, caller, executor.wake)
+    turns, num_snapshots = itertools.count(), 0
+    with Journal(directory, sync="process") as journal, CheckpointCleaner(journal) as cleaner:
+        log = JournalLog(journal, cleaner, configs=state.configs)
+
+        def at_rest(elapsed_s):
+            nonlocal num_snapshots
+            if next(turns) == stops_after:
+                driver.request_stop(StopRequested("test"))
+            if chance.random() < 0.3 and state.experiment.trials and not queue.is_answering and queue.settle(None):
+                log.settle()
+                trials = [strict_json.loads(state.words_for(trial)) for trial in state.experiment.trials]
+                parts = {**state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
+                snapshot.write(directory, parts, journal.last_sequence, sync=False)
+                num_snapshots += 1
+
+        observers = Observers(queue, CallbackList([]), state.experiment.trials, Path(directory), "loss")
+        driver = Driver(state.experiment, executor, log, queue, observers, lambda *_: None, at_rest=at_rest, tick_s=0.2)
+        driver.run()
+        log.close(driver.elapsed_s)
+    assert state.experiment.is_finished
+    return searcher.heard, num_snapshots
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_been(seed, tmp_path):
+    options = [{}, {"postpones": range(4, 12, 3)}, {"ends_at": 8}][seed % 3]
+    is_stopped = seed % 4 == 3
+    heard, num_snapshots = live(tmp_path, seed, options=options, stops_after=20 if is_stopped else None)
+    assert sum(each.startswith("asked") for each in heard) >= 3
+
+    again = Listens(**options)
+    state = new_state(plan_with(again, 12), tmp_path)
+    replay(tmp_path, state.experiment, state.proposer, state.configs)
+    assert state.proposer.foreign == {}
+    # What was asked last may not have been answered before the end; and a search that has ended is not asked to end again.
+    unanswered = [each for each in heard if each not in again.heard]
+    assert len(unanswered) <= 1
+    in_order = [each for each in heard if each not in unanswered]
+    # Behind a question that is given up nothing is told any more in this session; the next one tells it.
+    assert (again.heard[: len(in_order)] if is_stopped else again.heard) == in_order
+
+    if num_snapshots:
+        third = Listens(**options)
+        state = new_state(plan_with(third, 12), tmp_path)
+        newest = snapshot.load_newest(tmp_path)
+        take_up(newest, state, tmp_path)
+        replay(tmp_path, state.experiment, state.proposer, state.configs, after=newest.last_sequence)
+        assert [each for each in third.heard if each not in unanswered] == again.heard
+        assert state.proposer.foreign == {}
