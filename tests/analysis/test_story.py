@@ -56,6 +56,22 @@ def test_the_story_is_told_in_order_with_every_number(trial):
     ]
 
 
+def test_a_restore_is_told_where_the_trial_goes_on_afterwards(trial):
+    def at(at_s, event):
+        return encode(event, at_s, [])
+
+    suggested = at(1.0, TrialSuggested("t00001", {"lr": 0.1}, {}))
+    before = [suggested, at(2.0, WorkerStarted("t00001", 1, 4711))]
+    restored = {**suggested, "k": "restarted", "id": None, "t": 3.0}
+    afterwards = [at(4.0, WorkerStarted("t00001", 2, 4712))]
+    assert story_of(trial, [restored, *before, restored, *afterwards, restored])[1:] == [
+        "     1.00 s  is suggested: lr=0.1",
+        "     2.00 s  attempt 1 begins",
+        "     3.00 s  the experiment is restored; trials that ran start again from their latest checkpoints",
+        "     4.00 s  attempt 2 begins",
+    ]
+
+
 def test_a_trial_that_is_not_there_is_refused_by_naming_some_that_are(trial, tmp_path):
     grid = ResultGrid([trial], str(tmp_path), MemoryRows({}))
     with pytest.raises(ValueError, match=r"trial_id must be that of one of 1 trials, \['t00001'\]\.\.\., got 't9'"):

@@ -37,8 +37,14 @@ def story_of(trial: Trial, records: Iterable[Mapping[str, Any]], metric: str | N
     """
     teller = _Teller(trial, metric)
     lines = [f"{trial.trial_id}: {_standing(trial)}"]
+    restored: list[str] = []  # told only where the trial goes on afterwards
     for record in records:
-        lines += [f"{record['t']:9.2f} s  {line}" for line in teller.lines(record)]
+        at = f"{record['t']:9.2f} s  "
+        if record["k"] == "restarted":
+            restored = [f"{at}the experiment is restored; trials that ran start again from their latest checkpoints"]
+        elif told := [f"{at}{line}" for line in teller.lines(record)]:
+            lines += (restored if len(lines) > 1 else []) + told
+            restored = []
     return lines
 
 
@@ -59,8 +65,6 @@ class _Teller:
         self._config: Mapping[str, Any] = {}
 
     def lines(self, record: Mapping[str, Any]) -> Iterator[str]:
-        if record["k"] == "restarted" and self._config:
-            yield "another driver takes over; what ran is started again"
         if record.get("id") == self._trial_id:
             yield from self._own(record)
         for said in record.get("d", ()):

@@ -17,7 +17,7 @@ from tuner.storage.layout import STAGING_PREFIX
 
 from . import derived, invariants, liaisons
 from .counting import UNDISTURBED
-from .fate import DriverDied, PluginBroke
+from .fate import DriverDied, Fault, PluginBroke
 from .invariants import Violation
 from .ledger import Transcript
 from .scenario import Scenario
@@ -140,6 +140,16 @@ def _check_left(world: World, left: Transcript) -> None:
         world.ledger.forget_all_but(left)
 
 
+def _is_comparable(world: World) -> bool:
+    """Return whether an undisturbed run has to come to the same.
+
+    A trial that is interrupted by a signal saves first, and population-based training clones from the latest checkpoint.
+    """
+    struck = world.fate.struck
+    has_extra_checkpoints = struck[Fault.SIGNAL] + struck[Fault.URGENT_SIGNAL] > 0
+    return world.scenario.is_comparable and not (has_extra_checkpoints and world.scenario.scheduler == "pbt")
+
+
 def _end(world: World, session: Session, left: Transcript) -> Story:
     experiment = session.experiment
     invariants.transitions_are_legal(experiment)
@@ -154,7 +164,7 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     liaisons.leases_have_readers(experiment)
     liaisons.nobody_is_left_to_the_engine(world, experiment)
     outcome = invariants.outcome(experiment)
-    if world.scenario.is_comparable and world.scenario.num_strikes:
+    if world.scenario.num_strikes and _is_comparable(world):
         world.seen[UNDISTURBED] += 1
         invariants.deaths_change_nothing(_play(world.scenario.without_trouble(), world.check_every).outcome, outcome)
     world.seen.update({f"fault: {fault}": num for fault, num in world.fate.struck.items()})
