@@ -13,7 +13,8 @@ from tuner.storage.layout import trial_directory
 def make_trial(trial_id, results=(), *, config=None, status=Status.TERMINATED, ending=Ending.COMPLETED, failures=()):
     """Return a trial that reported these metrics, one after the other, and then ended."""
     trial = Trial(trial_id, config or {}, {"cpu": 1.0}, experiment_tag=f"tag-{trial_id}")
-    trial.status, trial.ending = status, ending
+    trial.move_to(status)
+    trial.ending = ending
     trial.failures = [Failure(kind, message, "Traceback: here") for kind, message in failures]
     for row in as_rows(trial_id, results):
         trial.last_result = {**row, "config": trial.config}

@@ -18,7 +18,8 @@ CLONE = Reason("pbt.exploit", {"score": 0.5, "donor_score": 0.25})
 @pytest.fixture
 def trial():
     trial = Trial("t00001", {"lr": 0.2}, {"cpu": 1.0})
-    trial.status, trial.ending, trial.reason = Status.TERMINATED, Ending.STOPPED_EARLY, RUNG
+    trial.move_to(Status.TERMINATED)
+    trial.ending, trial.reason = Ending.STOPPED_EARLY, RUNG
     return trial
 
 

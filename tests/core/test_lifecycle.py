@@ -27,7 +27,8 @@ WORKER_MOVES = [(before, move) for before in WorkerState for move in WorkerMove]
 
 def trial_in(status=Status.PENDING, worker=WorkerState.ABSENT, verdict=None):
     trial = Trial("t00007", {"x": 1}, {"cpu": 1.0})
-    trial.status, trial.worker = status, worker
+    trial.move_to(status)
+    trial.worker = worker
     if verdict:
         trial.intention = Intention(verdict, Ending.STOPPED_EARLY, Reason("asha.rung"))
     return trial
@@ -40,7 +41,7 @@ def state_of(trial):
 @pytest.mark.parametrize(("before", "move"), [pair for pair in TRIAL_MOVES if pair in TRIAL_TABLE])
 def test_a_listed_move_of_a_trial_leads_where_the_table_says_and_changes_nothing_else(before, move):
     trial = trial_in(before)
-    expected = {**state_of(trial), "status": TRIAL_TABLE[before, move]}
+    expected = {**state_of(trial), "_status": TRIAL_TABLE[before, move]}
     move_trial(trial, move)
     assert state_of(trial) == expected
 

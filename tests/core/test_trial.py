@@ -20,7 +20,7 @@ def test_of_what_the_engine_fills_in_only_counts_and_times_are_summarised():
 @pytest.mark.parametrize("status", Status)
 def test_a_trial_is_finished_when_it_has_ended_or_failed(status):
     trial = Trial("t", {}, {})
-    trial.status = status
+    trial.move_to(status)
     assert trial.is_finished == (status in {Status.TERMINATED, Status.ERROR})
 
 
@@ -46,3 +46,12 @@ def test_a_trial_describes_itself_and_hashes_by_identity():
 def test_a_failure_reads_as_kind_and_message():
     assert str(Failure("ValueError", "boom", "Traceback")) == "ValueError: boom"
     assert str(Failure("killed by SIGKILL", "")) == "killed by SIGKILL"
+
+
+def test_the_status_cannot_be_assigned_by_those_who_look_on():
+    trial = Trial("t00000", {}, {})
+    with pytest.raises(
+        AttributeError, match="the status of trial t00000 cannot be assigned, got 'TERMINATED'; to end a trial, give RunConfig"
+    ):
+        trial.status = "TERMINATED"
+    assert trial.status is Status.PENDING

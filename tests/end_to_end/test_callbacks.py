@@ -321,3 +321,14 @@ def test_a_callback_that_asks_a_class_for_checkpoints_gets_them(fit, caplog):
     (result,) = fit(Counter, callbacks=[Saver()], stop={"training_iteration": 2})
     assert result.checkpoint is not None
     assert not any("should_checkpoint" in record.getMessage() for record in caplog.records)
+
+
+def test_a_callback_that_assigns_the_status_of_a_trial_is_switched_off_with_what_to_do_instead(fit, caplog):
+    class Ender(Callback):
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            trial.status = "TERMINATED"
+
+    (result,) = fit(train, callbacks=[Ender()])
+    assert result.metrics["training_iteration"] == 3
+    (told,) = [record for record in caplog.records if "Ender.on_trial_result raised AttributeError" in record.getMessage()]
+    assert "the status of trial t00000 cannot be assigned" in str(told.exc_info[1])

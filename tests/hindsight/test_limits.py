@@ -89,7 +89,8 @@ def test_what_population_based_training_recorded_is_refused():
 def test_what_users_did_by_hand_is_left_out_or_cut():
     def trial_of(trial_id, losses, reason=None, *, is_fork=False):
         trial = Trial(trial_id, {}, {"cpu": 1.0})
-        trial.status, trial.attempt, trial.reason = Status.TERMINATED, 1, reason
+        trial.move_to(Status.TERMINATED)
+        trial.attempt, trial.reason = 1, reason
         trial.ending = Ending.STOPPED_EARLY if reason else Ending.COMPLETED
         if is_fork:
             checkpoint = CheckpointRecord(0, 1)

@@ -19,7 +19,7 @@ def make_trial(tmp_path: Path) -> MakeTrial:
     def make(trial_id: str = "t00000", **config: Any) -> Trial:
         trial = Trial(trial_id, config or {"lr": 0.1}, {"cpu": 1.0})
         trial.local_path = str(tmp_path / trial_id)
-        trial.status = Status.RUNNING
+        trial.move_to(Status.RUNNING)
         trial.attempt = 1
         return trial
 

@@ -54,7 +54,8 @@ def told(tmp_path):
 
 
 def end(logger, trial):
-    trial.status, trial.ending = Status.TERMINATED, Ending.COMPLETED
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.COMPLETED
     logger.log_trial_end(trial)
     logger.on_experiment_end(trials=[trial])
 

@@ -75,7 +75,8 @@ def run(logger, trial, report, iterations=(1, 2), experiment_path="/x/demo"):
     callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
     for iteration in iterations:
         callbacks.on_trial_result(report(trial, iteration, loss=1.0), iteration=iteration, trials=[trial], trial=trial)
-    trial.status, trial.ending = Status.TERMINATED, Ending.COMPLETED
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.COMPLETED
     callbacks.call("on_trial_complete", iteration=9, trials=[trial], trial=trial)
     callbacks.call("on_experiment_end", trials=[trial])
 
@@ -190,7 +191,8 @@ def test_a_run_ends_as_its_trial_does(make_trial, status, ending, outcome):
     logger.setup()
     logger.log_trial_start(trial)
     logger.log_trial_end(trial, failed=True)  # an attempt that is tried again ends nothing
-    trial.status, trial.ending = status, ending
+    trial.move_to(status)
+    trial.ending = ending
     logger.log_trial_end(trial)
     logger.on_experiment_end(trials=[])
     assert logger.book.story[2:] == [("end", "t00000", outcome), "leave"]

@@ -149,7 +149,8 @@ def test_rewriting_a_file_makes_it_hold_exactly_the_given_results(logger, make_t
     trial = make_trial()
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1, loss=9.0))
-    trial.attempt, trial.status, trial.ending = 3, Status.TERMINATED, Ending.COMPLETED
+    trial.move_to(Status.TERMINATED)
+    trial.attempt, trial.ending = 3, Ending.COMPLETED
     logger.rewrite(trial, [report(trial, 1, loss=1.0), report(trial, 2, loss=2.0)])
     logger.on_experiment_end(trials=[])
     assert [row["loss"] for row in rows_of(trial)] == [1.0, 2.0]
@@ -232,7 +233,8 @@ def test_trials_that_have_ended_are_forgotten(logger, make_trial):
     trial = make_trial()
     logger.log_trial_start(trial)
     trial.failures.append(Failure("ValueError", "no"))
-    trial.status, trial.ending = Status.ERROR, Ending.FAILED
+    trial.move_to(Status.ERROR)
+    trial.ending = Ending.FAILED
     logger.log_trial_end(trial, failed=True)
     assert not logger._files
     logger.on_experiment_end(trials=[])

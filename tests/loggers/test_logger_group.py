@@ -24,7 +24,8 @@ def run(callbacks, trial, report, *, num_reports=2):
 
 
 def end(callbacks, trial):
-    trial.status, trial.ending = Status.TERMINATED, Ending.COMPLETED
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.COMPLETED
     callbacks.call("on_trial_complete", iteration=9, trials=[trial], trial=trial)
 
 
@@ -60,7 +61,8 @@ def test_the_files_are_those_that_the_loggers_would_write_alone(three, make_tria
         logger.log_trial_start(alone)
         for iteration in (1, 2):
             logger.log_trial_result(iteration, alone, report(alone, iteration, loss=1 / iteration))
-        alone.status, alone.ending = Status.TERMINATED, Ending.COMPLETED
+        alone.move_to(Status.TERMINATED)
+        alone.ending = Ending.COMPLETED
         logger.log_trial_end(alone)
     three[0].writer.close()
     for name in ("params.json", "result.json", "progress.csv"):
@@ -172,12 +174,14 @@ def test_what_was_begun_by_a_logger_alone_is_continued_in_the_same_file(three, m
 def test_a_failed_attempt_ends_nothing_and_a_failed_trial_is_forgotten(three, make_trial, report):
     callbacks, trial = CallbackList(three), make_trial()
     run(callbacks, trial, report, num_reports=1)
-    trial.status = Status.PENDING
+    trial.move_to(Status.PENDING)
     callbacks.call("on_trial_recover", iteration=1, trials=[trial], trial=trial)
-    trial.status, trial.attempt, trial.resumed_iteration = Status.RUNNING, 2, 0
+    trial.move_to(Status.RUNNING)
+    trial.attempt, trial.resumed_iteration = 2, 0
     run(callbacks, trial, report, num_reports=1)
     trial.failures.append(Failure("ValueError", "no"))
-    trial.status, trial.ending = Status.ERROR, Ending.FAILED
+    trial.move_to(Status.ERROR)
+    trial.ending = Ending.FAILED
     callbacks.call("on_trial_error", iteration=2, trials=[trial], trial=trial)
     callbacks.call("on_experiment_end", trials=[trial])
     assert told(trial)[0] == [1]

@@ -56,12 +56,14 @@ def told(logger):
 
 def test_what_is_not_written_yet_stands_before_what_follows_it(logger, told, make_trial, report, monkeypatch):
     trial = make_trial()
-    trial.status, trial.ending = Status.TERMINATED, Ending.INTERRUPTED
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.INTERRUPTED
     with monkeypatch.context() as patch:
         patch.setattr(trial_file, "append", lambda path, data: (_ for _ in ()).throw(OSError(28, "no space")))
         logger.rewrite(trial, [report(trial, iteration) for iteration in (1, 2, 3)])
         logger.writer.write_batch()
-    trial.status, trial.ending, trial.attempt, trial.resumed_iteration = Status.RUNNING, None, 2, 3
+    trial.move_to(Status.RUNNING)
+    trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 3
     logger.log_trial_start(trial)
     logger.log_trial_result(4, trial, report(trial, 4))
     assert told(trial) == [1, 2, 3, 4]
@@ -93,7 +95,8 @@ def test_of_a_trial_that_never_started_nothing_is_left_that_a_forgotten_driver_h
     again = type(logger)(logger.writer)
     again.setup(experiment_path=tmp_path)
     trial = make_trial()
-    trial.attempt, trial.status, trial.ending = 0, Status.TERMINATED, Ending.STOPPED_EARLY
+    trial.move_to(Status.TERMINATED)
+    trial.attempt, trial.ending = 0, Ending.STOPPED_EARLY
     again.log_trial_end(trial)
     logger.writer.flush()
     assert not Path(trial.local_path, "result.json").exists()
@@ -104,7 +107,8 @@ def test_of_a_trial_that_never_started_nothing_is_left_that_a_forgotten_driver_h
 def test_of_a_trial_that_never_started_nothing_is_written(logger, make_trial, tmp_path):
     logger.setup(experiment_path=tmp_path)
     trial = make_trial()
-    trial.attempt, trial.status, trial.ending = 0, Status.TERMINATED, Ending.STOPPED_EARLY
+    trial.move_to(Status.TERMINATED)
+    trial.attempt, trial.ending = 0, Ending.STOPPED_EARLY
     logger.log_trial_end(trial)
     logger.writer.flush()
     assert not Path(trial.local_path).exists()

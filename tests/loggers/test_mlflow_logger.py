@@ -70,7 +70,8 @@ def curve(uri, run, name):
 
 def end(logger, *trials, failed=False):
     for trial in trials:
-        trial.status, trial.ending = (Status.ERROR, Ending.FAILED) if failed else (Status.TERMINATED, Ending.COMPLETED)
+        trial.move_to(Status.ERROR if failed else Status.TERMINATED)
+        trial.ending = Ending.FAILED if failed else Ending.COMPLETED
         logger.log_trial_end(trial, failed=failed)
     logger.on_experiment_end(trials=trials)
 
@@ -82,7 +83,8 @@ def test_a_trial_is_one_run_with_parameters_and_curves(start, runs, uri, make_tr
         for iteration in (1, 2):
             odd = {"nan": math.nan, "up": math.inf, "ok": True, "text": "x", "list": [1], "top@5": 1, "huge": 10**400}
             logger.log_trial_result(iteration, trial, report(trial, iteration, loss=1 / iteration, val={"acc": 0.5}, timestamp=17, **odd))
-    bad.status, bad.ending = Status.ERROR, Ending.FAILED
+    bad.move_to(Status.ERROR)
+    bad.ending = Ending.FAILED
     logger.log_trial_end(bad, failed=True)
     end(logger, good)
     first, second = runs()
@@ -121,7 +123,8 @@ def test_a_restored_trial_goes_on_in_its_run_and_what_was_lost_is_there(start, r
 
 def test_a_trial_that_ended_unheard_is_told_later(start, runs, uri, make_trial, report):
     trial = make_trial()
-    trial.status, trial.ending = Status.TERMINATED, Ending.COMPLETED
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.COMPLETED
     told = [report(trial, 1, loss=1.0, timestamp=100)]
     logger = start()
     logger.catch_up([trial], lambda _: told)

@@ -188,7 +188,8 @@ def finish(make_trial, report):
             times = {"timestamp": 1_700_000_000 + iteration, "time_total_s": iteration / 4}
             trial.last_result = report(trial, iteration, loss=0.5, **times)
             logger.log_trial_result(iteration, trial, trial.last_result)
-        trial.num_rows, trial.status, trial.ending = num_reports, Status.TERMINATED, Ending.COMPLETED
+        trial.move_to(Status.TERMINATED)
+        trial.num_rows, trial.ending = num_reports, Ending.COMPLETED
         logger.log_trial_end(trial)
         logger.writer.flush()
         return trial
@@ -263,13 +264,15 @@ def test_zeros_that_a_power_cut_has_left_are_found(begun, finish, machine_start,
 def test_one_that_goes_on_is_not_sealed_until_it_is_over_again(begun, finish, report):
     trial = finish(begun())
     logger = begun()
-    trial.status, trial.ending, trial.attempt, trial.resumed_iteration = Status.RUNNING, None, 2, 3
+    trial.move_to(Status.RUNNING)
+    trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 3
     logger.log_trial_start(trial)
     trial.last_result, trial.num_rows = report(trial, 4, loss=0.5, timestamp=1_700_000_004, time_total_s=1.0), 4
     logger.log_trial_result(4, trial, trial.last_result)
     logger.writer.flush()
     assert not begun().is_sealed(trial)
-    trial.status, trial.ending = Status.TERMINATED, Ending.COMPLETED
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.COMPLETED
     logger.log_trial_end(trial)
     logger.writer.flush()
     assert begun().is_sealed(trial)
@@ -294,7 +297,8 @@ def test_one_that_misses_results_is_not_sealed(begun, make_trial, report, monkey
             logger.writer.write_batch()
     trial.last_result = report(trial, 3)
     logger.log_trial_result(3, trial, trial.last_result)
-    trial.num_rows, trial.status, trial.ending = 3, Status.TERMINATED, Ending.COMPLETED
+    trial.move_to(Status.TERMINATED)
+    trial.num_rows, trial.ending = 3, Ending.COMPLETED
     logger.log_trial_end(trial)
     logger.writer.flush()
     assert not (tmp_path / "logged").exists()

@@ -59,7 +59,8 @@ def hparams(trial, tag):
 
 
 def finish(logger, trial, *, failed=False):
-    trial.status, trial.ending = (Status.ERROR, Ending.FAILED) if failed else (Status.TERMINATED, Ending.COMPLETED)
+    trial.move_to(Status.ERROR if failed else Status.TERMINATED)
+    trial.ending = Ending.FAILED if failed else Ending.COMPLETED
     logger.log_trial_end(trial, failed=failed)
     logger.on_experiment_end(trials=[trial])
 
@@ -132,7 +133,8 @@ def test_the_end_says_how_the_trial_ended(logger, make_trial, failed, expected):
 def test_an_interrupted_trial_has_no_end(logger, make_trial):
     trial = make_trial()
     logger.log_trial_start(trial)
-    trial.status, trial.ending = Status.TERMINATED, Ending.INTERRUPTED
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.INTERRUPTED
     logger.log_trial_end(trial)
     logger.on_experiment_end(trials=[])
     assert metadata.SESSION_END_INFO_TAG not in read(trial).summary_metadata
@@ -181,7 +183,8 @@ def test_a_new_driver_goes_on_in_the_old_file_even_if_that_is_torn(make_trial, r
     (path,) = Path(trial.local_path).glob("events.*")
     with path.open("ab") as file:
         file.write(torn)
-    trial.status, trial.ending, trial.attempt, trial.resumed_iteration = Status.RUNNING, None, 2, 2
+    trial.move_to(Status.RUNNING)
+    trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 2
     trial.checkpoints = [CheckpointRecord(0, 2, counters=steps_at(2))]
     second = TBXLoggerCallback()
     second.log_trial_start(trial)
@@ -210,7 +213,8 @@ def test_a_tensorboard_that_is_open_meanwhile_shows_one_curve(make_trial, report
     served(trial, "loss", served_meanwhile)
     (path,) = Path(trial.local_path).glob("events.*")
     second = TBXLoggerCallback()
-    trial.status, trial.ending, trial.attempt, trial.resumed_iteration = Status.RUNNING, None, 2, 3
+    trial.move_to(Status.RUNNING)
+    trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 3
     if how == "rewritten":
         second.rewrite(trial, results[:4])
         trial.resumed_iteration = 4

@@ -74,7 +74,8 @@ def rows(history):
 
 def end(logger, *trials, ending=Ending.COMPLETED):
     for trial in trials:
-        trial.status, trial.ending = Status.ERROR if ending is Ending.FAILED else Status.TERMINATED, ending
+        trial.move_to(Status.ERROR if ending is Ending.FAILED else Status.TERMINATED)
+        trial.ending = ending
         logger.log_trial_end(trial)
     leave(logger)
 
@@ -191,7 +192,8 @@ def test_a_paused_trial_leaves_no_open_run_behind_and_goes_on_in_its_own(start, 
         tracker.begin(trial, Begun({"lr": 0.1}, 0.0))
         tracker.log(trial, [Row(report(trial, iteration, loss=iteration), 0.0)])
         assert len(tracker._runs) == 1
-        trial.status, trial.attempt = Status.PAUSED, 2
+        trial.move_to(Status.PAUSED)
+        trial.attempt = 2
         tracker.rest()
         assert tracker._runs == {}
     tracker.log(trial, [Row(report(trial, 3, loss=3), 0.0)])  # it was reported just before the pause

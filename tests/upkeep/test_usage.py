@@ -10,7 +10,8 @@ from tuner.upkeep.usage import needed, size_of
 
 def trial_with(num_checkpoints, status=Status.TERMINATED, ending=Ending.COMPLETED, leases=None):
     trial = Trial("t00000", {}, {"cpu": 1.0})
-    trial.status, trial.ending = status, ending
+    trial.move_to(status)
+    trial.ending = ending
     trial.checkpoints = [CheckpointRecord(index, index + 1) for index in range(num_checkpoints)]
     trial.leases = leases or {}
     return trial

@@ -98,7 +98,7 @@ def _trial(files: TrialFiles, known: _Known) -> Trial:
     trial.num_rows = len(files.rows)
     trial.attempt = 1 if files.rows or files.error else 0
     trial.checkpoints = list(_checkpoints(files))
-    trial.status = _status(files, known)
+    trial.move_to(_status(files, known))
     if trial.status is Status.ERROR:
         trial.ending = Ending.FAILED
         trial.failures = [_failure(files)]

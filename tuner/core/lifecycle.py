@@ -29,8 +29,8 @@ a table too: `EXIT_MOVES`.
 
 Rules
 -----
-This file is the only one that assigns `Trial.status` and `Trial.worker`. It does not know schedulers, resources or time. A move that the
-tables do not list raises `InvalidTransition` and leaves the trial untouched.
+Of a running experiment, this file alone changes `Trial.status` and `Trial.worker`. It does not know schedulers, resources or time. A move
+that the tables do not list raises `InvalidTransition` and leaves the trial untouched.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def move_trial(trial: Trial, move: TrialMove) -> None:
     after = TRIAL_TABLE.get((trial.status, move))
     if after is None:
         raise _refusal(trial, move)
-    trial.status = after
+    trial.move_to(after)
 
 
 def move_worker(trial: Trial, move: WorkerMove) -> None:

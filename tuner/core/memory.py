@@ -72,7 +72,7 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
         KeyError, TypeError, ValueError: If the fields are not such a description.
     """
     trial = Trial(fields["id"], decode(fields["config"]), fields["resources"], fields["tag"])
-    trial.status = Status(fields["status"])
+    trial.move_to(Status(fields["status"]))
     trial.worker = WorkerState(fields["worker"])
     trial.ending = Ending(fields["ending"]) if fields["ending"] else None
     trial.reason = reason_from(fields["reason"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from schedulers.decisions import Exploit, Reason
 
@@ -194,6 +194,7 @@ class Trial:
 
     __slots__ = (
         "__weakref__",
+        "_status",
         "attempt",
         "checkpoints",
         "config",
@@ -221,7 +222,6 @@ class Trial:
         "resources",
         "resumed_iteration",
         "start_time_s",
-        "status",
         "summary",
         "superseded_attempt",
         "trial_id",
@@ -237,7 +237,7 @@ class Trial:
         self.resources = resources
         self.experiment_tag = experiment_tag
         self.local_path = ""
-        self.status = Status.PENDING
+        self._status = Status.PENDING
         self.worker = WorkerState.ABSENT
         self.ending: Ending | None = None
         self.reason: Reason | None = None
@@ -263,6 +263,22 @@ class Trial:
         self.failures: list[Failure] = []
         self.farthest_iteration = 0
         self.num_vain_attempts = 0
+
+    @property
+    def status(self) -> Status:
+        """Where the trial stands."""
+        return self._status
+
+    @status.setter
+    def status(self, status: object) -> NoReturn:
+        raise AttributeError(
+            f"the status of trial {self.trial_id} cannot be assigned, got {status!r}; to end a trial, give RunConfig(stop=...) a function "
+            "(trial_id, result) -> bool, use a scheduler, or call stop_trial(trial_id) of the handle that Tuner.start() returns"
+        )
+
+    def move_to(self, status: Status) -> None:
+        """Change the status; for the engine alone, which checks moves in `lifecycle`."""
+        self._status = status
 
     def begin_anew(self) -> list[CheckpointRecord]:
         """Forget what the attempts so far have led to, and return the checkpoints that no longer count."""

@@ -174,7 +174,7 @@ class _Story:
 
     def start(self, trial: Trial) -> None:
         """Let an attempt start, from the latest checkpoint if there is one."""
-        trial.status = Status.RUNNING
+        trial.move_to(Status.RUNNING)
         trial.attempt += 1
         trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
         self.callback.on_trial_start(**self._info(trial))
@@ -208,18 +208,20 @@ class _Story:
     def recover(self, trial: Trial) -> None:
         """Let an attempt fail that is going to be tried again."""
         self._note_failure(trial)
-        trial.status = Status.PENDING
+        trial.move_to(Status.PENDING)
         self.callback.on_trial_recover(**self._info(trial))
 
     def fail(self, trial: Trial) -> None:
         """Let a trial fail for good."""
         self._note_failure(trial)
-        trial.status, trial.ending = Status.ERROR, Ending.FAILED
+        trial.move_to(Status.ERROR)
+        trial.ending = Ending.FAILED
         self.callback.on_trial_error(**self._info(trial))
 
     def complete(self, trial: Trial) -> None:
         """Let a trial end well."""
-        trial.status, trial.ending, trial.reason = Status.TERMINATED, Ending.STOPPED_EARLY, Reason("asha.rung", {"rung": 1})
+        trial.move_to(Status.TERMINATED)
+        trial.ending, trial.reason = Ending.STOPPED_EARLY, Reason("asha.rung", {"rung": 1})
         self.callback.on_trial_complete(**self._info(trial))
 
     def _info(self, trial: Trial) -> dict[str, Any]:
