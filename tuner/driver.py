@@ -29,7 +29,7 @@ _TURN_ENDED = TurnEnded()
 _TURN_ENDED_IN_ROUTINE = TurnEnded(is_routine=True)
 
 
-_UNTIDY = frozenset({WorkerOutcome.FAILED, WorkerOutcome.KILLED, WorkerOutcome.LOST})
+_UNTIDY = frozenset({WorkerOutcome.FAILED, WorkerOutcome.UNSAVED, WorkerOutcome.KILLED, WorkerOutcome.LOST})
 """Ends of an attempt that may come in the middle of a save."""
 
 

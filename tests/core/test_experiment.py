@@ -18,6 +18,7 @@ from tuner.core.events import (
     SearchEnded,
     StopRequested,
     SuggestionPostponed,
+    TrialStopRequested,
     TrialSuggested,
     WorkerExited,
     WorkerStarted,
@@ -179,6 +180,40 @@ def test_a_save_for_a_pause_that_fails_is_a_failed_attempt():
     talk.say(CheckpointFailed("t00000", 1, BOOM))
     assert starts(talk.exit("t00000", Outcome.STOPPED)) == [("t00000", 2)]
     assert talk.trial("t00000").failures[-1].kind == "CannotPause"
+
+
+@pytest.mark.parametrize("decision", [Pause, Stop, None])
+def test_training_code_that_cannot_save_itself_has_failed_whatever_it_was_to_save_for(decision):
+    script = {("t00000", 1): [decision("t00000", WHY)] if decision else []}
+    at_each = CheckpointPolicy(can_save_on_demand=True, frequency=1, at_end=True)
+    talk = Conversation(ScriptedScheduler(script), max_trials=1, max_failures=1, checkpoints=at_each)
+    talk.begin(1)
+    talk.report("t00000", 1)
+    assert starts(talk.exit("t00000", Outcome.UNSAVED, BOOM)) == [("t00000", 2)]
+    talk.say(WorkerStarted("t00000", 2, 1))
+    talk.report("t00000", 1)
+    talk.exit("t00000", Outcome.UNSAVED, BOOM)
+    assert (talk.trial("t00000").status, talk.trial("t00000").failures) == (Status.ERROR, [BOOM, BOOM])
+
+
+def test_a_trial_that_the_user_ends_and_that_cannot_save_itself_is_not_tried_again():
+    talk = Conversation(max_trials=1, max_failures=3, checkpoints=CheckpointPolicy(can_save_on_demand=True, at_end=True))
+    talk.begin(1)
+    talk.say(TrialStopRequested("t00000"))
+    assert answers(talk.report("t00000", 1)) == [("t00000", "stop", True)]
+    assert talk.exit("t00000", Outcome.UNSAVED, BOOM) == []
+    assert (talk.trial("t00000").status, talk.trial("t00000").failures) == (Status.ERROR, [BOOM])
+
+
+def test_a_trial_that_cannot_save_itself_when_all_are_interrupted_goes_on_later_if_it_may_try_again():
+    for max_failures, status in ((1, Status.TERMINATED), (0, Status.ERROR)):
+        talk = Conversation(max_trials=1, max_failures=max_failures, checkpoints=CheckpointPolicy(can_save_on_demand=True, at_end=True))
+        talk.begin(1)
+        talk.say(StopRequested("signal.SIGINT"))
+        assert answers(talk.report("t00000", 1)) == [("t00000", "stop", True)]
+        talk.exit("t00000", Outcome.UNSAVED, BOOM)
+        assert talk.trial("t00000").status is status
+        assert talk.trial("t00000").ending is (Ending.INTERRUPTED if max_failures else Ending.FAILED)
 
 
 def test_a_stop_outweighs_a_pause_but_not_the_reverse():

@@ -134,7 +134,9 @@ def test_what_an_exit_means_is_always_a_possible_move_of_a_running_trial(verdict
         (Verdict.PAUSE, Outcome.COMPLETED, TrialMove.END),
         (Verdict.PAUSE, Outcome.KILLED, TrialMove.FAIL),
         (Verdict.PAUSE, Outcome.LOST, TrialMove.REQUEUE),
-        *[(Verdict.STOP, outcome, TrialMove.END) for outcome in Outcome],
+        *[(Verdict.STOP, outcome, TrialMove.END) for outcome in Outcome if outcome is not Outcome.UNSAVED],
+        *[(verdict, Outcome.UNSAVED, TrialMove.FAIL) for verdict in (None, Verdict.PAUSE, Verdict.STOP)],
+        (Verdict.EXPLOIT, Outcome.UNSAVED, TrialMove.PAUSE),
     ],
 )
 def test_an_exit_means_what_was_intended_and_what_happened(verdict, outcome, move):

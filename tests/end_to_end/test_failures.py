@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 import tuner as tune
+from schedulers import PopulationBasedTraining
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator
 from tuner import Checkpoint
@@ -326,3 +327,41 @@ def test_what_a_killed_attempt_was_saving_is_deleted_when_it_ends(fit):
     (result,) = fit(KilledWhileSaving, failure={"max_failures": 1}, checkpoint_config=frequent)
     assert "killed by SIGKILL" in str(result.error)
     assert [path.name for path in Path(result.path).iterdir() if path.is_dir()] == ["checkpoint_000000"]
+
+
+class Unsaved(tune.Trainable):
+    def setup(self, config):
+        self.num_steps = 0
+
+    def step(self):
+        self.num_steps += 1
+        return {"loss": 1.0 / self.num_steps}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return "/elsewhere" if self.config.get("is_foreign") else {"steps": self.optimizer.state}
+
+    def load_checkpoint(self, checkpoint):
+        self.num_steps = checkpoint["steps"]
+
+
+@pytest.mark.parametrize(
+    ("config", "cause"),
+    [
+        ({}, "AttributeError: 'Unsaved' object has no attribute 'optimizer'"),
+        ({"is_foreign": True}, "ValueError: save_checkpoint must return None, a dictionary or the directory it was given"),
+    ],
+)
+@pytest.mark.parametrize("pausing", [False, True])
+def test_a_class_that_cannot_save_itself_fails_with_what_it_raised(fit, config, cause, pausing):
+    search = {"metric": "loss", "mode": "min"}
+    if pausing:
+        mutations = {"lr": [0.1, 0.2]}
+        scheduler = PopulationBasedTraining("training_iteration", perturbation_interval=2, hyperparam_mutations=mutations)
+        search |= {"scheduler": scheduler, "num_samples": 2}
+    saves = tune.CheckpointConfig(checkpoint_frequency=2)
+    results = fit(Unsaved, {"lr": 0.1, **config}, tune=search, stop={"training_iteration": 4}, checkpoint_config=saves)
+    for result in results:
+        assert (result.status, result.checkpoint) == ("ERROR", None)
+        assert result.metrics["training_iteration"] <= 2
+        assert cause in str(result.error)
+        assert "save_checkpoint" in Path(result.path, "error.txt").read_text()

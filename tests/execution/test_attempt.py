@@ -1,8 +1,10 @@
 """Attempts of class trainables; those of functions are in test_session."""
 
+import errno
 import logging
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -95,33 +97,88 @@ def test_setup_comes_before_load_and_save_before_cleanup(tmp_path):
     assert Counter.calls == ["setup", "load", "step", "save", "cleanup"]
 
 
-def test_a_checkpoint_that_cannot_be_saved_is_told_and_training_goes_on(tmp_path):
+class DiskFull(Counter):
+    def save_checkpoint(self, checkpoint_dir):
+        Path(checkpoint_dir, "half").touch()
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+
+class FullInDisguise(Counter):
+    def save_checkpoint(self, checkpoint_dir):
+        try:
+            DiskFull.save_checkpoint(self, checkpoint_dir)
+        except OSError as error:
+            raise RuntimeError("the writer failed") from error
+
+
+@pytest.mark.parametrize("trainable", [DiskFull, FullInDisguise])
+def test_a_checkpoint_for_which_there_is_no_room_is_told_and_training_goes_on(tmp_path, trainable):
+    script = converse(trainable, tmp_path, SAVE, STOP_AND_SAVE)
+    assert script.kinds == ["started", "result", "save_failed", "result", "save_failed", "exited"]
+    assert script.outcome == "stopped"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whatever_a_library_says_on_a_full_disk_is_taken_for_that(tmp_path, monkeypatch):
+    class Unsaved(Counter):
+        def save_checkpoint(self, checkpoint_dir):
+            raise RuntimeError("unexpected pos 64 vs 0")
+
+    monkeypatch.setattr("shutil.disk_usage", lambda directory: SimpleNamespace(free=0))
+    assert converse(Unsaved, tmp_path, SAVE, STOP).kinds == ["started", "result", "save_failed", "result", "exited"]
+
+
+def test_a_pause_for_which_the_first_checkpoint_finds_no_room_fails_with_that_cause(tmp_path):
+    script = converse(DiskFull, tmp_path, PAUSE_AND_SAVE)
+    assert (script.kinds[-1], script.outcome, script.said[-1]["failure"]["kind"]) == ("exited", "unsaved", "OSError")
+    donor = tmp_path / "checkpoint_000000"
+    converse(Counter, tmp_path, STOP_AND_SAVE)
+    script = converse(DiskFull, tmp_path, PAUSE_AND_SAVE, checkpoint_dir=str(donor), next_checkpoint=1)
+    assert (script.kinds[-2], script.outcome) == ("save_failed", "stopped")
+
+
+@pytest.mark.parametrize("answer", [SAVE, PAUSE_AND_SAVE, STOP_AND_SAVE])
+def test_training_code_that_cannot_save_itself_fails_with_what_it_raised(tmp_path, answer):
     class Unsaved(Counter):
         def save_checkpoint(self, checkpoint_dir):
             Path(checkpoint_dir, "half").touch()
-            raise OSError("disk full")
+            raise KeyError("optimizer")
 
-    script = converse(Unsaved, tmp_path, SAVE, STOP_AND_SAVE)
-    assert script.kinds == ["started", "result", "save_failed", "result", "save_failed", "exited"]
-    assert script.said[2]["failure"]["message"] == "disk full"
-    assert script.outcome == "stopped"
+    script = converse(Unsaved, tmp_path, answer)
+    assert script.kinds == ["started", "result", "exited"]
+    assert script.outcome == "unsaved"
+    failure = script.said[-1]["failure"]
+    assert (failure["kind"], failure["message"]) == ("KeyError", "'optimizer'")
+    assert 'raise KeyError("optimizer")' in failure["traceback"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_class_that_returns_a_foreign_path_from_save_checkpoint_fails(tmp_path):
+    class Elsewhere(Counter):
+        def save_checkpoint(self, checkpoint_dir):
+            return "/elsewhere"
+
+    script = converse(Elsewhere, tmp_path, SAVE)
+    assert script.outcome == "unsaved"
+    assert script.said[-1]["failure"]["kind"] == "ValueError"
+    assert "save_checkpoint must return None, a dictionary or the directory it was given" in script.said[-1]["failure"]["message"]
 
 
 def test_a_failed_save_leaves_its_index_to_the_next(tmp_path):
     class SavesLater(Counter):
         def save_checkpoint(self, checkpoint_dir):
-            return "elsewhere" if self.value < 2 else None
+            if self.value < 2:
+                raise OSError(errno.ENOSPC, "no space left on device")
 
     script = converse(SavesLater, tmp_path, SAVE, STOP_AND_SAVE)
-    assert "save_checkpoint must return None" in script.said[2]["failure"]["message"]
+    assert "no space left" in script.said[2]["failure"]["message"]
     assert [record["index"] for record in checkpoints(script)] == [0]
 
 
-def test_a_trial_directory_that_cannot_be_written_costs_the_checkpoint_only(tmp_path):
+def test_a_trial_directory_that_is_gone_is_a_failure_of_the_attempt(tmp_path):
     script = converse(Counter, tmp_path / "missing", SAVE, STOP)
-    assert script.said[2]["failure"]["kind"] == "CheckpointError"
-    assert script.outcome == "stopped"
+    assert script.said[-1]["failure"]["kind"] == "CheckpointError"
+    assert script.outcome == "unsaved"
 
 
 @pytest.mark.parametrize("hook", ["setup", "step", "load_checkpoint", "log_result"])

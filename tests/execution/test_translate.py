@@ -33,6 +33,10 @@ FAILURE = {"kind": "ValueError", "message": "no", "traceback": "..."}
             {"kind": "exited", "outcome": "failed", "failure": FAILURE},
             WorkerExited("t", 1, Outcome.FAILED, Failure("ValueError", "no", "...")),
         ),
+        (
+            {"kind": "exited", "outcome": "unsaved", "failure": FAILURE},
+            WorkerExited("t", 1, Outcome.UNSAVED, Failure("ValueError", "no", "...")),
+        ),
     ],
 )
 def test_every_message_becomes_its_event(message, event):
@@ -67,6 +71,7 @@ def test_only_what_the_wire_has_read_is_taken_for_the_text_of_a_result(given, ke
         {"kind": "save_failed", "failure": "no"},
         {"kind": "exited", "outcome": "killed", "failure": FAILURE},
         {"kind": "exited", "outcome": "failed", "failure": None},
+        {"kind": "exited", "outcome": "unsaved", "failure": None},
         {"kind": "exited", "outcome": "completed", "failure": FAILURE},
         {"kind": "exited", "outcome": "failed", "failure": {"kind": "E", "message": None, "traceback": ""}},
     ],

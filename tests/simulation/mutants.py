@@ -53,7 +53,7 @@ CORE = _of(
     ("            self._leave(trial, ev.Outcome.LOST)\n        self._begin", "            pass\n        self._begin", "I13 I4"),
 ) + _of(
     "tuner/core/lives.py",
-    ("if not self._retries.has_retries_left(trial):", "if trial.num_failures > self.settings.max_failures >= 0:", "I12"),
+    ("not self._retries.has_retries_left(trial):", "trial.num_failures > self.settings.max_failures >= 0:", "I12"),
     ("        self._patience.forget(trial.trial_id)\n", "", "defect"),
     ("        self._waiting.pop(trial.trial_id, None)\n        self.roster.retire(trial)\n", "        self.roster.retire(trial)\n", "defect"),
     ("self._intend(trial, self._stopping)\n                self._patience", "self._patience", "I9 I20"),
@@ -72,6 +72,7 @@ CORE = _of(
     ("(Verdict.CONTINUE, Outcome.LOST): TrialMove.REQUEUE", "(Verdict.CONTINUE, Outcome.LOST): TrialMove.FAIL", "I12"),
     ("(Verdict.STOP, Outcome.LOST): TrialMove.END", "(Verdict.STOP, Outcome.LOST): TrialMove.REQUEUE", "I20"),
     ("(Verdict.STOP, Outcome.KILLED): TrialMove.END", "(Verdict.STOP, Outcome.KILLED): TrialMove.FAIL", "I12 I20"),
+    ("(Verdict.STOP, Outcome.UNSAVED): TrialMove.FAIL", "(Verdict.STOP, Outcome.UNSAVED): TrialMove.END", "I12"),
 ) + _of(
     "tuner/core/trial.py",
     ("return 0 if intention.ending is Ending.INTERRUPTED else 4", "return 0", "I17 I20"),

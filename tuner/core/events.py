@@ -35,6 +35,8 @@ class Outcome(enum.StrEnum):
     """It obeyed a stop or a pause."""
     FAILED = "failed"
     """The training code raised, exited, or its process died of its own fault."""
+    UNSAVED = "unsaved"
+    """The training code could not save the checkpoint that it was asked for."""
     KILLED = "killed"
     """The engine killed it."""
     LOST = "lost"

@@ -165,7 +165,7 @@ class Experiment(SteeredLives):
     def _on_worker_exited(self, event: ev.WorkerExited) -> None:
         if (trial := self._current(event.trial_id, event.attempt, WorkerMove.EXIT)) is None:
             return
-        if event.outcome is ev.Outcome.FAILED and not event.failure:
+        if event.outcome in (ev.Outcome.FAILED, ev.Outcome.UNSAVED) and not event.failure:
             raise InvalidTransition(f"the worker of trial {event.trial_id} has failed, and its executor does not say why")
         if event.failure and event.outcome is not ev.Outcome.LOST:
             trial.failures.append(event.failure)

@@ -132,23 +132,28 @@ EXIT_MOVES: dict[tuple[Verdict, Outcome], TrialMove] = {
     (Verdict.CONTINUE, Outcome.COMPLETED): TrialMove.END,
     (Verdict.CONTINUE, Outcome.STOPPED): TrialMove.END,
     (Verdict.CONTINUE, Outcome.FAILED): TrialMove.FAIL,
+    (Verdict.CONTINUE, Outcome.UNSAVED): TrialMove.FAIL,
     (Verdict.CONTINUE, Outcome.KILLED): TrialMove.FAIL,
     (Verdict.CONTINUE, Outcome.LOST): TrialMove.REQUEUE,
     (Verdict.PAUSE, Outcome.COMPLETED): TrialMove.END,
     (Verdict.PAUSE, Outcome.STOPPED): TrialMove.PAUSE,
     (Verdict.PAUSE, Outcome.FAILED): TrialMove.FAIL,
+    (Verdict.PAUSE, Outcome.UNSAVED): TrialMove.FAIL,
     (Verdict.PAUSE, Outcome.KILLED): TrialMove.FAIL,
     (Verdict.PAUSE, Outcome.LOST): TrialMove.REQUEUE,
     # What it has trained is given up for another trial's checkpoint, so nothing it does on its way out matters, unless it is done.
     (Verdict.EXPLOIT, Outcome.COMPLETED): TrialMove.END,
     (Verdict.EXPLOIT, Outcome.STOPPED): TrialMove.PAUSE,
     (Verdict.EXPLOIT, Outcome.FAILED): TrialMove.PAUSE,
+    (Verdict.EXPLOIT, Outcome.UNSAVED): TrialMove.PAUSE,
     (Verdict.EXPLOIT, Outcome.KILLED): TrialMove.PAUSE,
     (Verdict.EXPLOIT, Outcome.LOST): TrialMove.PAUSE,
-    # It was to end anyway: how it did so changes nothing, what went wrong is kept with the trial.
+    # It was to end anyway: how it did so changes nothing, what went wrong is kept with the trial. But for a checkpoint that was asked for
+    # and is missing: without it, what has been trained is lost.
     (Verdict.STOP, Outcome.COMPLETED): TrialMove.END,
     (Verdict.STOP, Outcome.STOPPED): TrialMove.END,
     (Verdict.STOP, Outcome.FAILED): TrialMove.END,
+    (Verdict.STOP, Outcome.UNSAVED): TrialMove.FAIL,
     (Verdict.STOP, Outcome.KILLED): TrialMove.END,
     (Verdict.STOP, Outcome.LOST): TrialMove.END,
 }

@@ -119,7 +119,7 @@ class TrialLives(ExperimentState):
         if intention and intention.verdict is Verdict.PAUSE and move in (TrialMove.REQUEUE, TrialMove.FAIL):
             if trial.checkpoint is not None and trial.checkpoint.iteration == trial.iteration:
                 move = TrialMove.PAUSE  # nothing is lost with a worker that has saved its latest result
-            elif self._stopping:
+            elif self._stopping and outcome is not ev.Outcome.UNSAVED:
                 # What the end of all has done to it is not its fault; it goes on with the others, and is paused then.
                 self._end(trial, self._stopping.ending, self._stopping.reason)
                 return
@@ -136,7 +136,7 @@ class TrialLives(ExperimentState):
             case TrialMove.END:
                 self._end(trial, *exit_ending(intention, outcome))
             case TrialMove.FAIL:
-                self._retry_or_give_up(trial)
+                self._retry_or_give_up(trial, intention)
             case _:
                 self.roster.requeue(trial, move)
 
@@ -192,13 +192,16 @@ class TrialLives(ExperimentState):
             elif trial.intention and trial.intention.verdict is Verdict.EXPLOIT and trial.worker is not WorkerState.STOPPING:
                 trial.intention = None
 
-    def _retry_or_give_up(self, trial: Trial) -> None:
-        if not self._retries.has_retries_left(trial):
+    def _retry_or_give_up(self, trial: Trial, intention: Intention | None = None) -> None:
+        is_ended_by_user = intention is not None and intention.reason.rule == ev.BY_REQUEST
+        if is_ended_by_user or not self._retries.has_retries_left(trial):
             self._give_up(trial)
             return
         if objection := self._retries.objection(trial):
             self._give_up(trial, objection)
             return
+        if intention is not None and intention.verdict is Verdict.STOP:
+            self._drop_plans(trial)  # they were decided for a trial that was to go on before it was to stop
         self.roster.retry(trial, self._now_s)
         self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
@@ -227,6 +230,10 @@ class TrialLives(ExperimentState):
 
     def _part_with(self, trial: Trial) -> None:
         """Let nobody wait for a trial that is over, nor it for anybody."""
+        self._drop_plans(trial)
+        self._go_on_as_they_were(self.exploits.send_away(trial))
+
+    def _drop_plans(self, trial: Trial) -> None:
+        """Forget what was to become of the trial once its worker had left."""
         self.exploits.forget(trial)
         trial.resize, trial.is_to_resume = None, False
-        self._go_on_as_they_were(self.exploits.send_away(trial))

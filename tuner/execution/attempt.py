@@ -32,6 +32,8 @@ _CANNOT_SAVE = Failure(
 
 _STORAGE_TROUBLES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE)
 """What the system says where a checkpoint could not be stored for no fault of the training code; the next one may be."""
+_LITTLE_ROOM_BYTES: Final = 2**20
+"""With less than this left, a library that could not write a file is taken to have found the disk full, whatever it says."""
 
 _log = logging.getLogger("tuner")
 
@@ -79,6 +81,7 @@ class Attempt:
         self._missing = missing()
         self._num_modules = len(sys.modules)
         self._is_over = False
+        self._could_not_save = False
         self._has_unread_answer = False
         self._next_checkpoint = assignment.next_checkpoint
         self._converter = Converter()
@@ -106,7 +109,9 @@ class Attempt:
             return
         with self._lock:
             self._is_over = True
-        outcome = "failed" if failure else "stopped" if self.is_told_to_leave else "completed"
+        ends_well = "stopped" if self.is_told_to_leave else "completed"
+        ends_badly = "unsaved" if self._could_not_save else "failed"
+        outcome = ends_badly if failure else ends_well
         told: dict[str, Any] = {"kind": "exited", "outcome": outcome, "failure": as_message(failure) if failure else None}
         if late := imported_since(self._missing):
             told["late_imports"] = late
@@ -153,6 +158,10 @@ class Attempt:
         Args:
             result: The result.
             write: Writes the trainable's state into an empty directory.
+
+        Raises:
+            Exception: What `write` raises, and `CheckpointError` where what it has written cannot be committed. Where the storage is at
+                fault, the driver is told so, and the trial may go on; unless it was to be paused with this checkpoint, its first one.
         """
         with self._lock:
             answer = self._exchange(result, None)
@@ -197,19 +206,28 @@ class Attempt:
             with checkpoint.as_directory() as source:
                 directory = commit_from(source, self.assignment.trial_dir, self._provenance(result), sync=self.assignment.sync_checkpoints)
         except CheckpointError as error:
-            if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in _STORAGE_TROUBLES):
+            if not _is_storage_trouble(error):
                 raise
             _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", self.assignment.trial_id, error)
             return None
         return self._record(directory, result)
 
     def _saved(self, write: Callable[[Path], None], result: dict[str, Any]) -> dict[str, Any]:
+        has_room = True
         try:
             with self.checkpoint_dir() as staging:
-                write(Path(staging))
+                try:
+                    write(Path(staging))
+                except Exception:
+                    has_room = _has_room(self.assignment.trial_dir)  # before what was written is deleted
+                    raise
                 sync = self.assignment.sync_checkpoints
                 directory = commit(staging, self.assignment.trial_dir, self._provenance(result), sync=sync)
-        except Exception as error:  # noqa: BLE001  (whatever the user's code raises, the trial can go on without this checkpoint)
+        except Exception as error:
+            is_needed = self._verdict is Verdict.PAUSE and self.latest_checkpoint_dir is None
+            if is_needed or (has_room and not _is_storage_trouble(error)):
+                self._could_not_save = True
+                raise
             return {"kind": "save_failed", "failure": as_message(describe(error))}
         return {"kind": "saved", "checkpoint": self._record(directory, result)}
 
@@ -253,6 +271,26 @@ def current_attempt() -> Attempt | None:
     if attempt is None and threading.current_thread() is not threading.main_thread():
         return Attempt.latest
     return attempt
+
+
+def _has_room(directory: str | os.PathLike[str]) -> bool:
+    """Return whether the disk is not full."""
+    try:
+        return shutil.disk_usage(directory).free >= _LITTLE_ROOM_BYTES
+    except OSError:
+        return True
+
+
+def _is_storage_trouble(error: BaseException) -> bool:
+    """Return whether an exception, or one that led to it, tells of a disk that is full or failing."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, OSError) and cause.errno in _STORAGE_TROUBLES:
+            return True
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _is_checkpoint(checkpoint: Checkpoint | None) -> bool:

@@ -16,7 +16,7 @@ from tuner.core.trial import CheckpointRecord, Failure
 
 from .failures import with_notebook_source
 
-_WORKER_OUTCOMES = (Outcome.COMPLETED, Outcome.STOPPED, Outcome.FAILED)
+_WORKER_OUTCOMES = (Outcome.COMPLETED, Outcome.STOPPED, Outcome.FAILED, Outcome.UNSAVED)
 
 
 def to_event(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
@@ -54,10 +54,12 @@ def to_event(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
 def _exited(trial_id: str, attempt: int, message: Mapping[str, Any]) -> WorkerExited:
     outcome = message.get("outcome")
     if outcome not in _WORKER_OUTCOMES:
-        raise _malformed("outcome", "one of completed, stopped, failed", outcome)
+        raise _malformed("outcome", "one of completed, stopped, failed, unsaved", outcome)
     failure = None if message.get("failure") is None else _failure(message)
-    if (outcome == Outcome.FAILED) != (failure is not None):
-        raise ValueError(f"a failure belongs to the outcome failed and to no other, got outcome {outcome!r} and failure {failure}")
+    if (outcome in (Outcome.FAILED, Outcome.UNSAVED)) != (failure is not None):
+        raise ValueError(
+            f"a failure belongs to the outcomes failed and unsaved and to no other, got outcome {outcome!r} and failure {failure}"
+        )
     return WorkerExited(trial_id, attempt, Outcome(outcome), failure)
 
 

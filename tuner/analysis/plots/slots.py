@@ -55,7 +55,7 @@ def spans(source: Source) -> list[Span]:
 
 def _state_of(attempt: Attempt, end: str) -> str:
     """Return how a run ended; `end` is where the trial stands if it was its last one."""
-    if attempt.outcome in ("failed", "killed", "lost"):
+    if attempt.outcome in ("failed", "unsaved", "killed", "lost"):
         return "failed"
     if attempt.outcome == "completed" or attempt.is_complete:
         return "completed"

@@ -42,6 +42,7 @@ class Fault(enum.StrEnum):
     START_HANGS = "start-hangs"
     SAVE_FAILS = "save-fails"
     SAVE_HANGS = "save-hangs"
+    SAVE_RAISES = "save-raises"
     STOP_IGNORED = "stop-ignored"
     CRASH_WHILE_STOPPING = "crash-while-stopping"
     CHECKPOINT_CUT = "checkpoint-cut"
@@ -82,7 +83,7 @@ FAULTS_AT: Final[Mapping[Occasion, tuple[Fault, ...]]] = {
         Fault.WORKER_LOST, Fault.WORKER_HANGS, Fault.WORKER_SLOW, Fault.STALE_MESSAGE, Fault.MALFORMED_FRAME,
     ),
     Occasion.START: (Fault.START_FAILS, Fault.START_HANGS),
-    Occasion.SAVE: (Fault.SAVE_FAILS, Fault.SAVE_HANGS),
+    Occasion.SAVE: (Fault.SAVE_FAILS, Fault.SAVE_HANGS, Fault.SAVE_RAISES),
     Occasion.LEAVE: (Fault.STOP_IGNORED, Fault.CRASH_WHILE_STOPPING),
     Occasion.REST: (Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED, Fault.CLOCK_JUMP),
     Occasion.NOTICE: (Fault.CALLBACK_RAISES, Fault.CALLBACK_WANTS_CHECKPOINT, Fault.CALLBACK_WANTS_CHECKPOINT),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from schedulers import ASHAScheduler, Scheduler
@@ -262,8 +262,18 @@ def only_own_failures_are_charged(world: World, trial: Trial) -> None:
     require(
         "I12", limit < 0 or trial.num_failures <= limit + 1, "%s has failed %s times and may do so %s", trial, trial.num_failures, limit
     )
-    if trial.status is Status.ERROR:
+    if trial.status is Status.ERROR and trial.trial_id not in ledger.given_up_by_user:
         require("I12", 0 <= limit < trial.num_failures, "%s was given up after %s failures of %s", trial, trial.num_failures, limit)
+
+
+def failed_saves_are_charged(unsaved: Iterable[tuple[Trial, int]]) -> None:
+    """I12: training code that cannot save itself has failed, whatever the checkpoint was for.
+
+    Args:
+        unsaved: Trials to which that has happened in the last turn, with how often they had failed before.
+    """
+    for trial, num_failures in unsaved:
+        require("I12", trial.num_failures > num_failures, "%s could not save itself, and is not charged with it", trial)
 
 
 def slots_are_the_living(experiment: Experiment, live: Mapping[str, int]) -> None:

@@ -112,6 +112,7 @@ class Ledger:
         paused: Which attempt those made last that lay paused at the end of the last turn.
         saved: Names of the checkpoints of which the journal tells.
         failed_saves: Trials that could not save when they were asked to.
+        given_up_by_user: Trials that could not save themselves when the user ended them, and are not tried again for that.
         has_forks: Whether the user has forked a trial.
         reader: Who reads the journal.
     """
@@ -130,6 +131,7 @@ class Ledger:
     paused: dict[str, int] = field(default_factory=dict)
     saved: set[tuple[str, str]] = field(default_factory=set)
     failed_saves: set[str] = field(default_factory=set)
+    given_up_by_user: set[str] = field(default_factory=set)
     has_forks: bool = False
     reader: Reader = field(default_factory=Reader)
 

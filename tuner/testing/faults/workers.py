@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never, final
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
-from tuner.core.events import CheckpointFailed, CheckpointSaved, Event, Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.events import BY_REQUEST, CheckpointFailed, CheckpointSaved, Event, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, Failure, Trial, Verdict
 from tuner.execution.translate import to_event
 from tuner.storage import strict_json
@@ -81,6 +81,7 @@ class Workers:
         self._agenda: list[tuple[int, float, int, _Worker, _Happening]] = []
         self._sequence = itertools.count()
         self._events: list[Event] = []
+        self._unsaved: list[tuple[Trial, int]] = []
         self._is_awake = False
 
     # ------------------------------------------------------------------------------------------------ what the driver asks
@@ -125,6 +126,8 @@ class Workers:
             invariants.pauses_have_checkpoints(world.experiment)
             liaisons.nobody_waits_for_what_is_there(world.experiment)
             liaisons.note_the_paused(world)
+            invariants.failed_saves_are_charged(self._unsaved)
+        self._unsaved = []
         if world.num_turns % world.check_every == 0 and timeout_s != 0.0:  # else the driver knows already that something has changed
             self._check_all()
         world.rest()
@@ -284,6 +287,8 @@ class Workers:
                 self._later(1, worker, lambda saving: self._saved(saving, go_on, fails=True))
             case Fault.SAVE_HANGS:
                 pass
+            case Fault.SAVE_RAISES:
+                self._later(1, worker, self._fail_to_save)
             case _:
                 self._later(1, worker, lambda saving: self._saved(saving, go_on))
 
@@ -295,6 +300,19 @@ class Workers:
             self._world.ledger.failed_saves.add(worker.trial_id)
         self._events.append(CheckpointFailed(*who, _CRASH) if fails else CheckpointSaved(*who, self._commit(worker)))
         go_on(worker)
+
+    def _fail_to_save(self, worker: _Worker) -> None:
+        if worker.is_over:
+            return
+        ledger, experiment = self._world.ledger, self._world.experiment
+        if experiment:
+            trial = experiment.roster[worker.trial_id]
+            if trial.intention and trial.intention.reason.rule == BY_REQUEST:
+                ledger.given_up_by_user.add(worker.trial_id)
+            if not any(worker.trial_id == trial_id for trial_id, _ in ledger.exploits):
+                self._unsaved.append((trial, trial.num_failures))
+        ledger.discarded.discard(worker.trial_id)  # what it was to end with is missing, so that it may be tried again
+        self._exit(worker, Outcome.UNSAVED, _CRASH)
 
     def _leave(self, worker: _Worker) -> None:
         match self._world.fate.strike(Occasion.LEAVE):
@@ -316,7 +334,7 @@ class Workers:
         worker.is_over = True
         del self._live[worker.trial_id]
         ledger = self._world.ledger
-        ledger.own_failures[worker.trial_id] += outcome in {Outcome.FAILED, Outcome.KILLED}
+        ledger.own_failures[worker.trial_id] += outcome in {Outcome.FAILED, Outcome.UNSAVED, Outcome.KILLED}
         ledger.all_failures[worker.trial_id] += failure is not None and outcome is not Outcome.LOST
         self._events.append(WorkerExited(worker.trial_id, worker.command.attempt, outcome, failure))
 
@@ -387,6 +405,7 @@ class Workers:
         self._live.clear()
         self._agenda.clear()
         self._events.clear()
+        self._unsaved.clear()
 
 
 _TROUBLES: Mapping[Fault, Any] = {
