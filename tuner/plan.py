@@ -32,6 +32,8 @@ _USED_BY: Final = "_used_by"
 """Attribute of a scheduler or searcher: the run that it has become part of."""
 _MANY_SLOTS: Final = 10_000
 """More trials than ever run at once on one machine."""
+_MIN_PENDING: Final = 16
+"""So many trials of a grid or of random samples are suggested ahead of need at least, as in Ray Tune."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +149,21 @@ class Plan:
             ValueError: If a trial's resource request can never fit.
         """
         request = self._default_request()
-        max_concurrent = self.tune.max_concurrent_trials or None
+        max_concurrent, max_trials = self.tune.max_concurrent_trials or None, self.searcher.total_samples(self.tune.num_samples)
         if misfit := ResourcePool(capacity).misfit(request):
             raise ValueError(f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)")
         if not any(request.values()) and max_concurrent is None:
             raise ValueError(f"resources {request} ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials")
+        num_slots = ResourcePool(capacity).num_fitting(request, max_concurrent or _MANY_SLOTS)
+        is_listed = type(self.searcher) is BasicVariantGenerator and not self.searcher.max_concurrent and max_trials is not None
         return ExperimentSettings(
             capacity=capacity,
             default_request=request,
             metric=self.metric,
             mode=self.mode,
-            max_trials=self.searcher.total_samples(self.tune.num_samples),
+            max_trials=max_trials,
             max_concurrent=max_concurrent,
-            **self.failure.policies(ResourcePool(capacity).num_fitting(request, max_concurrent or _MANY_SLOTS)),
+            **self.failure.policies(num_slots),
             time_budget_s=self.tune.budget_s,
             stop_grace_s=self.failure.stop_grace_s,
             interrupt_grace_s=self.run.interrupt_grace_s,
@@ -168,6 +172,8 @@ class Plan:
             several_objectives=self.several_objectives,
             is_metric_required=os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING") != "1",
             has_late_metrics=any(getattr(part, "adds_metrics", False) is True for part in (self.trainable, *(self.run.callbacks or ()))),
+            # What no result can change may be proposed early, and so be seen.
+            max_pending=max(_MIN_PENDING, 2 * num_slots) if is_listed else 0,
         )
 
     def _default_request(self) -> Mapping[str, float]:

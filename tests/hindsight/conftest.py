@@ -16,6 +16,7 @@ from schedulers.decisions import Decision
 from tuner import running
 from tuner.execution.simulated import SimulatedExecutor
 from tuner.storage.past import happened
+from tuner.suggestion_queue import ImmediateCaller
 
 
 class Saves(tune.Trainable):
@@ -93,6 +94,8 @@ def record(tmp_path, monkeypatch):
             return SimulatedExecutor(world.curve, capacity={"cpu": float(slots)}, duration_s=world.pace_s)
 
         monkeypatch.setattr(running, "_make_executor", make_executor)
+        # Virtual time does not wait for a thread.
+        monkeypatch.setattr(running, "CallerThread", ImmediateCaller)
         # What is saved in virtual time lies nowhere.
         monkeypatch.setattr(running.CheckpointStore, "find_damage", lambda *_: "")
         grid = tune.Tuner(

@@ -23,8 +23,8 @@ def suggested(at_s, trial_id="a"):
     return {"k": "suggested", "t": at_s, "id": trial_id}
 
 
-def watched(*records, is_uniform=True):
-    watch = _Watch(is_uniform=is_uniform)
+def watched(*records, **how):
+    watch = _Watch(**{"is_uniform": True, **how})
     for record in records:
         watch.see(record)
     return watch.timing()
@@ -43,6 +43,19 @@ def test_where_requests_differ_a_trial_waits_for_others_to_leave():
     records = [turn(0.0), suggested(0.0, "b"), suggested(0.0), started(0.25, trial_id="b"), exited(4.0, trial_id="b"), started(4.5)]
     assert watched(*records, is_uniform=False).pace_of("a").start_s == 0.5
     assert watched(*records).pace_of("a").start_s == 4.5
+
+
+def test_a_trial_that_was_suggested_early_starts_from_when_it_has_a_slot():
+    asked = [turn(0.5), *[suggested(0.5, trial_id) for trial_id in "abcd"]]
+    starts = [started(0.75, trial_id="a"), started(1.0, trial_id="b")]
+    ends = [exited(1.5, trial_id="b"), exited(1.75, trial_id="a"), started(1.75, trial_id="c"), started(2.5, trial_id="d")]
+    timing = watched(*asked, *starts, *ends, num_slots=2)
+    assert [timing.pace_of(trial_id).start_s for trial_id in "abcd"] == [0.25, 0.5, 0.25, 0.75]
+
+
+def test_a_slot_whose_trial_did_not_start_is_free_again():
+    asked = [turn(0.5), *[suggested(0.5, trial_id) for trial_id in "ab"]]
+    assert watched(*asked, exited(1.0, "failed"), started(1.25, trial_id="b"), num_slots=1).pace_of("b").start_s == 0.25
 
 
 def test_what_passes_between_results_beside_training_is_a_wait():

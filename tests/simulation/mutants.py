@@ -57,7 +57,9 @@ CORE = _of(
     ("        self._patience.forget(trial.trial_id)\n", "", "defect"),
     ("        self._waiting.pop(trial.trial_id, None)\n        self.roster.retire(trial)\n", "        self.roster.retire(trial)\n", "defect"),
     ("self._intend(trial, self._stopping)\n                self._patience", "self._patience", "I9 I20"),
-    ("        for trial in [*self.roster.ready, *self.roster.held.values(), *self.roster.paused.values()]:", "        for trial in []:", "I9"),
+    ("        for trial in [*self.roster.ready, *self.roster.held.values(), *self.roster.paused.values(), *self.roster.backlog.values()]:", "        for trial in []:", "I9"),
+    ("self.roster.paused.values(), *self.roster.backlog.values()]:", "self.roster.paused.values()]:", "I9"),
+    ("self._end(trial, Ending.INTERRUPTED, stopping.reason)", "self._end(trial, Ending.COMPLETED, stopping.reason)", "I17 I20"),
     ("        self._out.delete(trial, self._keeper.release(trial))\n        self.desk.hear()", "        self.desk.hear()", "I16 I3"),
 ) + _of(
     "tuner/core/roster.py",
@@ -67,6 +69,8 @@ CORE = _of(
     ("        trial.intention = None\n", "        pass\n", "I17 I20 I9"),
     ('        self.live = {trial_id: self[trial_id] for trial_id in state["live"]}\n', "", "I13 I7"),
     ("        self.paused.pop(trial.trial_id, None)\n        self._move(trial, TrialMove.START)", "        self._move(trial, TrialMove.START)", "I3"),
+    ("        if self.is_admitted(trial):\n", "        if True:\n", "defect I3"),
+    ('state.get("admitted", self.by_id)', "self.by_id", "I3 I7"),
 ) + _of(
     "tuner/core/lifecycle.py",
     ("(Verdict.CONTINUE, Outcome.LOST): TrialMove.REQUEUE", "(Verdict.CONTINUE, Outcome.LOST): TrialMove.FAIL", "I12"),

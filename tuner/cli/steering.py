@@ -38,7 +38,7 @@ def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
         return OK
     handle, trial_id = _meant(experiment, trial)
     _granted(handle.stop_trial, trial_id)
-    click.echo(f"{trial_id} ends with its next report")
+    click.echo(f"{trial_id} ends with its next report, or at once if it is not running")
     return OK
 
 

@@ -40,7 +40,7 @@ def subject(decision: Decision, roster: Roster, scheduler: Scheduler) -> Trial:
     if trial is None:
         raise InvalidDecision(
             f"{_name(scheduler)} decided {type(decision).__name__} for a trial {decision.trial_id!r:.200}, of which there is none; "
-            f"it was told of {len(roster.trials)} trials"
+            f"it was told of {len(roster.admitted)} trials"
         )
     return trial
 

@@ -11,6 +11,7 @@ be done. Between the two, observers have been told the notices and may have adde
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import assert_never
 
 from schedulers.decisions import Reason
@@ -24,7 +25,7 @@ from .metric_watch import METRIC_NOT_REPORTED, error_for
 from .result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TRAINING_ITERATION, flatten
 from .state import Report
 from .steering import SteeredLives
-from .trial import Ending, Intention, Status, Trial, Verdict
+from .trial import Ending, Failure, Intention, Status, Trial, Verdict
 
 
 class Experiment(SteeredLives):
@@ -97,10 +98,19 @@ class Experiment(SteeredLives):
         trial = Trial(event.trial_id, event.config, event.resources, event.experiment_tag)
         self.roster.add(trial)
         self._out.notices.append(cmd.TrialAdded(trial))
+        if self.settings.max_pending:
+            trial.failures += [event.failure] if event.failure else []
+            self.roster.make_ready(trial)
+        else:
+            self._admit(trial, event.failure)
+
+    def _admit(self, trial: Trial, failure: Failure | None) -> None:
+        """Let the scheduler learn of a trial, and the trial wait for its start, unless it can never be started."""
+        self.roster.admit(trial)
         self._apply(self.counsel.on_trial_add(trial))
         if trial.is_finished:
             return
-        if failure := event.failure or self.roster.misfit(trial):
+        if failure := failure or self.roster.misfit(trial):
             trial.failures.append(failure)
             self._give_up(trial)
         elif self._stopping:
@@ -177,7 +187,10 @@ class Experiment(SteeredLives):
         self._begin_session(event.settings)
         self._let_all_go()
         for trial in self.roster.trials:
-            if (treatment := event.treatment_of(trial)) is ev.ResumeType.RESTART:
+            treatment = event.treatment_of(trial)
+            if not self.roster.is_admitted(trial) and trial.ending in {None, Ending.INTERRUPTED}:
+                treatment = ev.ResumeType.RESUME  # like those that have not been suggested, which are not left out either
+            if treatment is ev.ResumeType.RESTART:
                 self.best.forget(trial)
                 self.exploits.settle(trial)
                 self.exploits.forget(trial)
@@ -187,7 +200,7 @@ class Experiment(SteeredLives):
             self._out.delete(trial, dropped)
             if treatment is ev.ResumeType.SKIP and not trial.is_finished:
                 self._end(trial, Ending.INTERRUPTED, Reason(ev.SKIPPED))
-            if not trial.is_finished and (failure := self.roster.misfit(trial)):
+            if self.roster.is_admitted(trial) and not trial.is_finished and (failure := self.roster.misfit(trial)):
                 trial.failures.append(failure)
                 self._give_up(trial)
             if trial.status is Status.PENDING:  # it was interrupted, and goes on without waiting for anybody
@@ -209,6 +222,7 @@ class Experiment(SteeredLives):
             self._tend_paused()
             self._start_ready()
             self._wake_paused()
+            self._admit_waiting()
             self._ask()
             self._conclude()
         self._out.remarks = self.counsel.take_remarks()
@@ -293,10 +307,30 @@ class Experiment(SteeredLives):
             if len(roster.paused) == num_before:
                 break
 
+    def _admit_waiting(self) -> None:
+        """Let the trials that have waited longest have the free slots."""
+        if not self.roster.backlog:
+            return
+        for trial in list(islice(self.roster.backlog.values(), max(self._num_vacant, 0))):
+            self._admit(trial, trial.failures.pop() if trial.failures else None)
+            if self._stopping:
+                self._end_waiting(self._stopping)
+                return
+        self._start_ready()
+        # Some of them may have come to nothing. The next turn sees whether that is a reason to end before it admits others.
+        self._is_unsettled |= bool(self.roster.backlog) and self._num_vacant > 0
+
+    @property
+    def _num_vacant(self) -> int:
+        """How many slots nobody has or waits for; negative where too many wait."""
+        return self.roster.num_free_slots(self._typical_request) - len(self.roster.ready)
+
     def _ask(self) -> None:
         if not self.desk.is_open:
             return
-        num_wanted = self.roster.num_free_slots(self._typical_request) - len(self.roster.ready)
+        num_wanted = self._num_vacant
+        if self.settings.max_pending:
+            num_wanted = max(num_wanted, 0) + self.settings.max_pending - len(self.roster.backlog)
         self._out.commands.extend(cmd.AskSearcher(trial_id) for trial_id in self.desk.take(num_wanted))
 
     def _conclude(self) -> None:
@@ -318,4 +352,4 @@ class Experiment(SteeredLives):
             self.stall = "the searcher postponed its next suggestion although no trial is left to report"
 
     def _has_prospects(self) -> bool:
-        return bool(self.roster.live or self.roster.ready or self.roster.held or self.desk.num_outstanding)
+        return bool(self.roster.live or self.roster.ready or self.roster.backlog or self.roster.held or self.desk.num_outstanding)

@@ -101,9 +101,15 @@ class TrialLives(ExperimentState):
                 self._patience.expect_exit(trial.trial_id, self._now_s)
 
     def _end_waiting(self, stopping: Intention) -> None:
-        """End trials that have no worker; where all are interrupted, those that are paused stay as they are."""
-        for trial in [*self.roster.ready, *self.roster.held.values(), *self.roster.paused.values()]:
-            if stopping.ending is not Ending.INTERRUPTED or trial.status is not Status.PAUSED:
+        """End trials that have no worker; where all are interrupted, those that are paused stay as they are.
+
+        Those that have never been admitted are interrupted whatever ends the others: a later session has them to try, as it would have
+        those that have not been suggested.
+        """
+        for trial in [*self.roster.ready, *self.roster.held.values(), *self.roster.paused.values(), *self.roster.backlog.values()]:
+            if not self.roster.is_admitted(trial):
+                self._end(trial, Ending.INTERRUPTED, stopping.reason)
+            elif stopping.ending is not Ending.INTERRUPTED or trial.status is not Status.PAUSED:
                 self._intend(trial, stopping)
 
     def _keep(self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]) -> None:
@@ -226,6 +232,8 @@ class TrialLives(ExperimentState):
             self.exploits.serve(trial)
             return
         self._part_with(trial)
+        if not self.roster.is_admitted(trial):
+            return  # the scheduler has never heard of it
         self._apply(self.counsel.on_trial_complete(trial, flatten(trial.last_result) if trial.last_result else None))
 
     def _part_with(self, trial: Trial) -> None:

@@ -25,8 +25,9 @@ class Progress:
         num_trials_by_status: How many trials there are in each status; one without trials may be missing.
         num_stopped_early: How many of the TERMINATED ones a scheduler has stopped.
         num_interrupted: How many of the TERMINATED ones have been interrupted and may be continued.
+        num_not_started: How many of these were interrupted before there was a slot for them.
         num_total: How many trials there will be, None where that is open.
-        num_finished: How many trials are TERMINATED or in ERROR.
+        num_finished: How many trials are TERMINATED or in ERROR, without those that have never been started.
         num_underway: What the other trials have behind them, in whole trials: running ones by their share of a full training, paused ones
             as one each, since most of those will stay behind.
         full_iteration: ``training_iteration`` at which a full training ends; None where that is open.
@@ -39,7 +40,7 @@ class Progress:
         best_ever: The best value that this trial has reported, with its iteration; None where it is not known.
         running: Trials that are RUNNING, in the order of their start.
         leaders: The best trials by their newest values, best first, whatever their status.
-        waiting_for: Why PENDING trials wait, as half a sentence, e.g. ``"a free GPU"``; empty where none waits.
+        waiting_for: Why trials wait whose turn has come, as half a sentence, e.g. ``"a free GPU"``; empty where none waits.
         num_errors: How many attempts have failed, those that were tried again included.
         several_objectives: Metric and mode of each objective where there are several; else empty.
         front: Then the trials on the Pareto front, best in the first objective first.
@@ -53,6 +54,7 @@ class Progress:
     num_trials_by_status: Mapping[Status, int] = field(default_factory=dict)
     num_stopped_early: int = 0
     num_interrupted: int = 0
+    num_not_started: int = 0
     num_total: int | None = None
     num_finished: int = 0
     num_underway: float = 0.0
@@ -154,6 +156,7 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration:
         full_iteration: ``training_iteration`` at which a full training ends; None where that is open.
     """
     roster, settings, leaders = experiment.roster, experiment.settings, experiment.best.leaders
+    num_not_started = roster.num_not_started
     behind = sum(min(1.0, trial.iteration / full_iteration) for trial in roster.live.values()) if full_iteration else 0.0
     return Progress(
         name=name,
@@ -162,8 +165,9 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration:
         num_trials_by_status=dict(roster.num_by_status),
         num_stopped_early=roster.num_by_ending[Ending.STOPPED_EARLY],
         num_interrupted=roster.num_by_ending[Ending.INTERRUPTED],
+        num_not_started=num_not_started,
         num_total=None if settings.max_trials is None else settings.max_trials + roster.num_forked,
-        num_finished=roster.num_by_status[Status.TERMINATED] + roster.num_by_status[Status.ERROR],
+        num_finished=roster.num_by_status[Status.TERMINATED] + roster.num_by_status[Status.ERROR] - num_not_started,
         num_underway=len(roster.paused) + behind,
         full_iteration=full_iteration,
         elapsed_s=elapsed_s,
@@ -191,7 +195,7 @@ def _left_of(trial: Trial, full_iteration: int) -> float:
 
 def _waiting_for(experiment: Experiment) -> str:
     roster, limit = experiment.roster, experiment.settings.max_concurrent
-    if roster.held and not (roster.live or roster.ready):
+    if roster.held and not (roster.live or roster.ready or roster.backlog):
         return f"{', '.join(list(roster.held)[:3])} to be resumed"
     if not roster.ready:
         return ""

@@ -24,16 +24,19 @@ _MAX_DOUBLINGS: Final = 6
 class Roster:
     """All trials of an experiment, the collections they are found in, and the resources they hold.
 
-    A PENDING trial is in `ready`, a RUNNING one in `live`, a PAUSED one in `paused` and, once it is to be resumed, in `ready` as well.
-    One that the user holds back is in `held` beside that, and in `ready` only when it is let go. Every method keeps status, collection
-    and resources in step; none of them scans all trials.
+    A trial that was suggested before there was a slot for it waits in `backlog`, unknown to the scheduler, until it is admitted. From then
+    on it is in `ready` while it is PENDING, in `live` while RUNNING, and in `paused` while PAUSED; once it is to be resumed, in `ready` as
+    well. One that the user holds back is in `held` beside that, and in `backlog` or `ready` only when it is let go. Every method keeps
+    status, collection and resources in step; none of them scans all trials.
 
     Attributes:
         trials: All trials in the order they were added.
         by_id: The same by their ids.
+        admitted: Those that the scheduler has been told of, by id.
         num_by_status: How many trials stand where.
         num_by_ending: Why how many trials are over.
         num_failed_attempts: How many attempts have failed, those that were tried again included.
+        backlog: PENDING trials that are not yet admitted, by id, in the order in which they will be.
         ready: Trials to be started.
         live: Trials with a worker, by id.
         paused: Paused trials, by id, in the order they were paused.
@@ -48,6 +51,7 @@ class Roster:
         self.num_by_status: Counter[Status] = Counter()
         self.num_by_ending: Counter[Ending] = Counter()
         self.num_failed_attempts = 0
+        self.backlog: dict[str, Trial] = {}
         self.ready = ReadyQueue()
         self.live: dict[str, Trial] = {}
         self.paused: dict[str, Trial] = {}
@@ -56,6 +60,7 @@ class Roster:
         self.pool = ResourcePool(capacity)
         self._max_concurrent = max_concurrent
         self.by_id: dict[str, Trial] = {}
+        self.admitted: dict[str, Trial] = {}
 
     def move_to(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
         """Take over other resources; no trial may hold any."""
@@ -73,7 +78,7 @@ class Roster:
     @property
     def is_at_rest(self) -> bool:
         """Whether every trial is over."""
-        return not (self.live or self.ready or self.paused or self.held)
+        return not (self.live or self.ready or self.backlog or self.paused or self.held)
 
     @property
     def idle(self) -> list[Trial]:
@@ -81,7 +86,7 @@ class Roster:
         return [trial for trial_id, trial in self.paused.items() if trial_id not in self.held]
 
     def add(self, trial: Trial) -> None:
-        """Take in a new trial; it is PENDING and not yet ready.
+        """Take in a new trial; it is PENDING, and neither admitted nor waiting.
 
         Raises:
             InvalidTransition: If there is a trial of its name.
@@ -93,9 +98,27 @@ class Roster:
         self.by_id[trial.trial_id] = trial
         self.num_by_status[trial.status] += 1
 
+    def admit(self, trial: Trial) -> None:
+        """Let the trial be one of those that the scheduler knows."""
+        self.backlog.pop(trial.trial_id, None)
+        self.admitted[trial.trial_id] = trial
+
+    @property
+    def num_not_started(self) -> int:
+        """How many trials were interrupted before there was a slot for them."""
+        if len(self.admitted) + len(self.backlog) == len(self.trials):  # nearly always; else all have to be looked at
+            return 0
+        return sum(trial.ending is Ending.INTERRUPTED and not self.is_admitted(trial) for trial in self.trials)
+
+    def is_admitted(self, trial: Trial) -> bool:
+        """Return whether the scheduler knows the trial."""
+        return trial.trial_id in self.admitted
+
     def state_dict(self) -> dict[str, Any]:
         """Return what the trials themselves do not tell, as JSON values."""
         return {
+            "admitted": list(self.admitted),
+            "backlog": list(self.backlog),
             "ready": [trial.trial_id for trial in self.ready.in_order()],
             "resting": self.ready.resting_until_s,
             "live": list(self.live),
@@ -111,6 +134,9 @@ class Roster:
             self.add(trial)
             if trial.ending is not None:
                 self.num_by_ending[trial.ending] += 1
+        # Earlier releases asked for no trial before there was a slot for it.
+        self.admitted = {trial_id: self[trial_id] for trial_id in state.get("admitted", self.by_id)}
+        self.backlog = {trial_id: self[trial_id] for trial_id in state.get("backlog", ())}
         for trial_id in state["ready"]:
             self.ready.push(self[trial_id])
         for trial_id, until_s in state["resting"].items():
@@ -188,10 +214,10 @@ class Roster:
         self.make_ready(trial)
 
     def make_ready(self, trial: Trial) -> None:
-        """Let the trial wait for its start; one that is held back waits until it is let go."""
+        """Let the trial wait for its start, or first for its admission; one that is held back waits until it is let go."""
         if trial.trial_id not in self.held:
             trial.is_to_resume = False  # else it would undo its next pause
-            self.ready.push(trial)
+            self._line_up(trial)
         elif trial.status is Status.PAUSED:
             trial.is_to_resume = True
 
@@ -203,12 +229,13 @@ class Roster:
     def put_off(self, trial: Trial) -> None:
         """Take the trial out of the queue; a paused one that was about to go on is to do so once nothing keeps it from that."""
         trial.is_to_resume |= trial.status is Status.PAUSED and trial in self.ready
+        self.backlog.pop(trial.trial_id, None)
         self.ready.discard(trial)
 
     def let_go(self, trial: Trial) -> None:
         """Hold the trial back no longer; one that is PENDING waits for its start now."""
         if self.held.pop(trial.trial_id, None) and trial.status is Status.PENDING:
-            self.ready.push(trial)
+            self._line_up(trial)
 
     def resize(self, trial: Trial, resources: Mapping[str, float]) -> None:
         """Let the trial, which has no worker, occupy something else from now on."""
@@ -263,10 +290,13 @@ class Roster:
         assert set(self.live) == standing[Status.RUNNING], "live is not what runs"
         assert set(self.paused) == standing[Status.PAUSED], "paused is not what is paused"
         ready = {trial.trial_id for trial in self.ready}
-        held = set(self.held)
-        assert standing[Status.PENDING] - held <= ready <= standing[Status.PENDING] | standing[Status.PAUSED], (
+        held, backlog = set(self.held), set(self.backlog)
+        assert standing[Status.PENDING] - held - backlog <= ready <= standing[Status.PENDING] | standing[Status.PAUSED], (
             f"ready is not what can start: {ready}, {standing}"
         )
+        assert backlog <= standing[Status.PENDING], "in the backlog, and not PENDING"
+        assert not backlog & (ready | held | self.admitted.keys()), "in the backlog and elsewhere"
+        assert ready | standing[Status.RUNNING] | standing[Status.PAUSED] <= self.admitted.keys(), "underway, and not admitted"
         assert not held & ready, "held back and yet to be started"
         assert not held & (standing[Status.TERMINATED] | standing[Status.ERROR]), "held back after the end"
         assert all(trial.source or trial.exploit for trial in self.paused.values()), "a pause without a checkpoint"
@@ -292,7 +322,14 @@ class Roster:
             self.revive(trial)
         return dropped
 
+    def _line_up(self, trial: Trial) -> None:
+        if self.is_admitted(trial):
+            self.ready.push(trial)
+        else:
+            self.backlog[trial.trial_id] = trial
+
     def _forget(self, trial: Trial) -> None:
+        self.backlog.pop(trial.trial_id, None)
         self.paused.pop(trial.trial_id, None)
         self.held.pop(trial.trial_id, None)
         self.ready.discard(trial)

@@ -54,6 +54,8 @@ class ExperimentSettings:
         max_identical_failures: After how many failures of one cause without progress in between a trial is given up; None for no limit.
         max_common_failures: After how many trials that have failed for one cause the experiment ends as long as none succeeds; None for
             no limit.
+        max_pending: How many trials are suggested before there is a slot for them; 0 to ask only where a slot is free, so that a searcher
+            that learns knows all results.
     """
 
     capacity: Mapping[str, float]
@@ -77,6 +79,7 @@ class ExperimentSettings:
     no_retry_on: tuple[str, ...] = ()
     max_identical_failures: int | None = None
     max_common_failures: int | None = None
+    max_pending: int = 0
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:

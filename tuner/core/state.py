@@ -116,7 +116,10 @@ class ExperimentState:
 
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due even if nothing happens; None if there is no such time."""
-        return earliest(self._patience.next_s, self.roster.ready.next_s, None if self._stopping else self.counsel.next_s)
+        # What was admitted last and has come to nothing leaves its slot to the next one in the backlog.
+        has_more_to_admit = self._is_unsettled and self.roster.backlog
+        own_s = self._now_s if has_more_to_admit else self.counsel.next_s
+        return earliest(self._patience.next_s, self.roster.ready.next_s, None if self._stopping else own_s)
 
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""

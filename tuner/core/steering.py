@@ -90,6 +90,7 @@ class SteeredLives(TrialLives):
         config = with_changes(donor.config, wish.changes)
         trial = Trial(wish.trial_id, config, wish.resources, fork_tag(donor, wish.changes))
         self.roster.add(trial)
+        self.roster.admit(trial)
         self.roster.num_forked += 1
         self._out.notices.append(cmd.TrialAdded(trial))
         self._apply(self.counsel.on_trial_add(trial))

@@ -30,8 +30,8 @@ class ExperimentWindow:
 
     @property
     def trials(self) -> Mapping[str, TrialView]:
-        """All trials so far by name, in the order in which they were added."""
-        return MappingProxyType(self._roster.by_id)
+        """All trials so far by name, in the order in which they were added; none for which there has been no slot yet."""
+        return MappingProxyType(self._roster.admitted)
 
     @property
     def max_trials(self) -> int | None:
@@ -42,6 +42,8 @@ class ExperimentWindow:
     def no_more_trials(self) -> bool:
         """Whether no further trial comes before one of those that are there goes on."""
         desk, roster = self._desk, self._roster
+        if roster.backlog:
+            return False
         is_waiting_for_nothing = desk.is_postponed and not (roster.live or roster.ready or roster.held)
         return not desk.num_outstanding and (desk.is_exhausted or is_waiting_for_nothing)
 

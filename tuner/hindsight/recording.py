@@ -13,6 +13,7 @@ from typing import Any, Final
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import Row
+from tuner.core.resources import ResourcePool
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
 from tuner.core.steering import FORK_RULE
@@ -99,7 +100,7 @@ def read_recording(grid: ResultGrid) -> Recording:
     settings = ExperimentSettings.from_fields(declared["settings"]) if "settings" in declared else None
     _refuse_grafts(grid.trials)
     is_uniform = len({tuple(sorted(trial.resources.items())) for trial in grid.trials}) <= 1
-    timing = read_timing(directory, is_uniform=is_uniform)
+    timing = read_timing(directory, is_uniform=is_uniform, num_slots=_num_slots(grid.trials, settings) if is_uniform else None)
     saves_on_demand = settings is not None and settings.checkpoints.can_save_on_demand
     pairs = [(trial, result) for trial, result in zip(grid.trials, grid, strict=True) if _has_run(trial)]
     trials = [_recorded(trial, result, timing.pace_of(trial.trial_id), saves_on_demand=saves_on_demand) for trial, result in pairs]
@@ -117,6 +118,13 @@ def read_recording(grid: ResultGrid) -> Recording:
         is_inline=_noted(declared, "run_config", "executor") == "inline",
         caveats=[*_caveats(grid.trials, len(trials), settings, declared)],
     )
+
+
+def _num_slots(trials: Sequence[Trial], settings: ExperimentSettings | None) -> int | None:
+    """Return how many trials could run at once, which all ask for the same, where they were suggested early; None where they were not."""
+    if settings is None or not settings.max_pending or not trials:
+        return None
+    return ResourcePool(settings.capacity).num_fitting(trials[0].resources, settings.max_concurrent or len(trials))
 
 
 def _metric_of(grid: ResultGrid) -> str | None:

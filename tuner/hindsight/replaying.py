@@ -140,6 +140,7 @@ def _settings(recording: Recording, slots: Slots, metric: str, mode: Mode, *, ca
         fail_fast=False,
         is_metric_required=False,
         max_common_failures=None,
+        max_pending=0,
         time_budget_s=None,
         stop_grace_s=math.inf,
         report_timeout_s=None,

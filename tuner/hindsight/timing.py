@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -60,17 +60,18 @@ class Timing:
         return self.paces.get(trial_id) or Pace()
 
 
-def read_timing(experiment_path: str | os.PathLike[str], *, is_uniform: bool) -> Timing:
+def read_timing(experiment_path: str | os.PathLike[str], *, is_uniform: bool, num_slots: int | None = None) -> Timing:
     """Return how long things took, by an experiment's journal; of one without a journal nothing is known.
 
     Args:
         experiment_path: Directory of the experiment.
         is_uniform: Whether all trials asked for the same resources, so that one could begin as soon as it was asked for.
+        num_slots: How many trials could run at once, where they were suggested before there was a slot for them; None where they were not.
 
     Raises:
         DamagedJournal: If the journal does not verify.
     """
-    watch = _Watch(is_uniform=is_uniform)
+    watch = _Watch(is_uniform=is_uniform, num_slots=num_slots)
     for record in read(experiment_path):
         watch.see(record)
     return watch.timing()
@@ -80,8 +81,11 @@ def read_timing(experiment_path: str | os.PathLike[str], *, is_uniform: bool) ->
 class _Watch:
     """Goes along with a journal and takes the time."""
 
-    def __init__(self, *, is_uniform: bool) -> None:
+    def __init__(self, *, is_uniform: bool, num_slots: int | None = None) -> None:
         self._is_uniform = is_uniform
+        self._num_slots = num_slots
+        self._freed_s: deque[float] = deque([0.0] * (num_slots or 0))
+        """Since when each slot is free that no trial has taken."""
         self._elapsed_s: float | None = None
         self._first_s: float | None = None
         self._turn_s = self._exit_s = 0.0
@@ -103,7 +107,7 @@ class _Watch:
             case "turn":
                 self._turn_s = at_s
             case "suggested":
-                # It was asked for in the turn before, since there was a free slot.
+                # It was asked for in the turn before, mostly since there was a free slot.
                 self._asked_s[record["id"]] = self._turn_s
             case "started":
                 self._start(record["id"], record["a"], at_s)
@@ -117,6 +121,7 @@ class _Watch:
             case "restarted":
                 for trial_id in list(self._began_s):
                     self._close(trial_id, self._elapsed_s or 0.0)
+                self._freed_s = deque([at_s] * (self._num_slots or 0))
             case _:
                 pass
         self._elapsed_s = max(self._elapsed_s or 0.0, at_s)
@@ -138,8 +143,9 @@ class _Watch:
 
     def _start(self, trial_id: str, attempt: int, at_s: float) -> None:
         pace = self._paces[trial_id]
+        freed_s = self._take_slot()
         if attempt == 1 and trial_id in self._asked_s:
-            since_s = self._asked_s[trial_id] if self._is_uniform else max(self._asked_s[trial_id], self._exit_s)
+            since_s = max(self._asked_s[trial_id], freed_s if self._is_uniform else self._exit_s)
             pace.start_s = max(at_s - since_s, 0.0)
             pace.worker_s += pace.start_s
             self._waited.add(trial_id)
@@ -156,7 +162,15 @@ class _Watch:
         self._heard_s[trial_id] = at_s
         self._waited.add(trial_id)
 
+    def _take_slot(self) -> float:
+        """Return since when the slot is free that is taken now: slots that are alike are taken in the order in which they became free."""
+        return self._freed_s.popleft() if self._freed_s else 0.0
+
     def _exit(self, trial_id: str, outcome: str, at_s: float) -> None:
+        if trial_id not in self._began_s:
+            self._take_slot()
+        if self._num_slots:
+            self._freed_s.append(at_s)
         lag_s = at_s - max(self._heard_s.get(trial_id, at_s), self._saved_s.get(trial_id, 0.0))
         self._paces[trial_id].exit_s = lag_s
         if outcome == Outcome.STOPPED:

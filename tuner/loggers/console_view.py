@@ -248,7 +248,8 @@ def _state_counts(progress: Progress) -> list[Piece]:
         "pending": count.get(Status.PENDING, 0),
         "completed": count.get(Status.TERMINATED, 0) - progress.num_stopped_early - progress.num_interrupted,
         "stopped early": progress.num_stopped_early,
-        "interrupted": progress.num_interrupted,
+        "interrupted": progress.num_interrupted - progress.num_not_started,
+        "not started": progress.num_not_started,
         "failed": count.get(Status.ERROR, 0),
     }
     return [Piece(f"{name} {num}", Tone.BAD if name == "failed" else Tone.PLAIN) for name, num in states.items() if num]

@@ -35,7 +35,7 @@ class Hand:
         if not every:
             return ()
         roster = self._experiment.roster
-        if roster.held and not (roster.live or roster.ready):
+        if roster.held and not (roster.live or roster.ready or roster.backlog):
             return [(Wish(Verb.RESUME, trial_id), self._hear) for trial_id in roster.held]
         chance = self._world.whims
         if not roster.trials or self._world.num_wishes_left <= 0 or chance.random() >= 1 / every:

@@ -61,6 +61,7 @@ class Scenario:
         wishes_every: After how many turns the user takes a trial in hand on average; 0 for never.
         without: Faults that are switched off.
         is_search_slow: Whether the searcher is called beside the driver, and takes its time.
+        max_pending: How many trials are suggested before there is a slot for them.
     """
 
     seed: int
@@ -86,6 +87,7 @@ class Scenario:
     wishes_every: int = 0
     without: frozenset[Fault] = frozenset()
     is_search_slow: bool = False
+    max_pending: int = 0
 
     @property
     def is_comparable(self) -> bool:
@@ -119,6 +121,7 @@ class Scenario:
             stop_grace_s=0.5,
             report_timeout_s=self.report_timeout_s,
             checkpoints=CheckpointPolicy(self.can_save_on_demand, frequency, self.saves_at_end, retention),
+            max_pending=self.max_pending,
         )
 
     def chance(self, purpose: str) -> Random:
@@ -209,6 +212,7 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         wishes_every=0 if is_calm_worker else chance.choice((0, 0, 0, 0, 30, 8)),
         without=(frozenset() if has_timeout else _HANGS) | (_POWER_CUTS if durability == "process" else frozenset()),
         is_search_slow=chance.random() < 0.5,  # noqa: PLR2004
+        max_pending=chance.choice((0, 0, 1, 4, 16)),
     )
 
 
