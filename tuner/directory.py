@@ -14,11 +14,11 @@ from typing import Any
 from tuner.core.settings import ExperimentSettings
 from tuner.errors import ExperimentExists, StorageError
 from tuner.storage import atomic, layout, strict_json
+from tuner.storage.completeness import MARK, check, mark_fields, remains_in
 from tuner.storage.declaration import FORMAT_VERSION, is_experiment, read_declaration
-from tuner.storage.disk import DIRECTORY_MODE, LOCAL_DISK
+from tuner.storage.disk import DIRECTORY_MODE
 from tuner.storage.folder import make_folder, make_own_folder
 from tuner.storage.opening import check_ours, clear
-from tuner.storage.recovery import verified
 from tuner.storage.release import RELEASE_KEY, THIS_RELEASE
 
 from .config import RunConfig
@@ -59,6 +59,11 @@ def check_unused(directory: Path) -> None:
     Raises:
         ExperimentExists: If another driver has been there since its name was found free.
     """
+    if not is_experiment(directory) and (remains := remains_in(directory)):
+        raise ExperimentExists(
+            f"{str(directory)!r} holds what is left of an experiment, such as {remains!r}, without {layout.DECLARATION} and journal; put "
+            "them back from a backup, move the directory away, or choose another name"
+        )
     if is_experiment(directory):
         raise ExperimentExists(
             f"{str(directory)!r} already holds an experiment; continue it with Tuner.restore({str(directory)!r}, trainable) or "
@@ -150,13 +155,20 @@ def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path)
     _write(beginning if plan.rerun is None else {**beginning, "rerun": dataclasses.asdict(plan.rerun)}, plan, directory)
 
 
-def rewrite_declaration(plan: Plan, record: Record, directory: Path) -> None:
-    """Write down what is declared now; how the experiment began stays as it was recorded.
+def rewrite_declaration(plan: Plan, directory: Path, epoch: int) -> None:
+    """Write down what is declared now, and that this driver has begun a segment; how the experiment began stays as it was.
+
+    Args:
+        plan: What is declared now.
+        directory: Its directory.
+        epoch: The driver's epoch; its segment has been begun.
 
     Raises:
-        StorageError: If it cannot be written.
+        StorageError: If it cannot be written, or what was declared before not be read.
     """
-    _write({name: record.text[name] for name in ("created", "id", "seed", "settings", "rerun") if name in record.text}, plan, directory)
+    before = read_declaration(directory)
+    kept = {name: before[name] for name in ("created", "id", "seed", "settings", "rerun") if name in before}
+    _write({**kept, MARK: mark_fields(epoch, plan.run.durability)}, plan, directory)
 
 
 def _write(beginning: Mapping[str, Any], plan: Plan, directory: Path) -> None:
@@ -202,11 +214,10 @@ def check_restorable(directory: Path) -> None:
 
     Raises:
         StorageError: If there is no experiment, or its declaration cannot be read.
-        DamagedJournal: If its journal does not verify; a torn end does.
+        DamagedJournal: If its journal does not verify, which a torn end does, or lacks what was written to it.
     """
     read_record(directory)
-    for _ in verified(directory, 0, LOCAL_DISK):
-        pass
+    check(directory)
 
 
 def named_directory(run: RunConfig) -> Path:

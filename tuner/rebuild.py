@@ -44,7 +44,7 @@ def rebuild(plan: Plan, directory: Path, declared: ExperimentSettings, snapshot:
 
     Args:
         plan: What is declared now, connected.
-        directory: The experiment's directory, whose journal has been recovered.
+        directory: The experiment's directory; a torn end of its journal is passed over.
         declared: The settings with which the experiment began.
         snapshot: Where to start; None for the beginning.
         configs: How configurations are written down.

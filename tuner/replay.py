@@ -55,7 +55,7 @@ def replay(
     from it and not decided anew, so another scheduler, stop criterion or searcher governs the future only.
 
     Args:
-        directory: The experiment's directory, whose journal has been recovered.
+        directory: The experiment's directory; a torn end of its journal is passed over.
         experiment: The experiment as it was after record number `after`: without trials, with the settings it was declared with.
         proposer: The desk of the searcher, likewise.
         configs: How configurations were written down; None where they are JSON values.

@@ -35,8 +35,9 @@ from tuner.execution.trainable import can_be_saved, is_class_trainable, why_unsa
 from tuner.loggers import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.loggers.by_name import named_callbacks
 from tuner.loggers.callback_list import CallbackList
-from tuner.storage import opening
+from tuner.storage import completeness, opening
 from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.completeness import read_mark
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.declaration import is_experiment
 from tuner.storage.folder import inspect_folder
@@ -45,7 +46,6 @@ from tuner.storage.lock import ExperimentLock
 from tuner.storage.objects import ObjectStore
 from tuner.storage.requests import Mailbox
 from tuner.storage.salvage import salvage
-from tuner.storage.snapshot import discard_after
 from tuner.storage.store import CheckpointStore
 
 from .accounting import Accountant, Costs
@@ -158,13 +158,14 @@ class Run:
             settings = plan.settings(opened.executor.capacity())
             # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
             steal = self._resumption is not None and self._resumption.steal
-            with ExperimentLock(directory, steal=steal), contextlib.closing(opened):
+            with ExperimentLock(directory, steal=steal) as lock, contextlib.closing(opened):
                 if self._resumption:
-                    return self._execute_locked(opened.executor, settings)
+                    return self._execute_locked(opened.executor, settings, lock)
                 self._make_room()
+                lock.note_segment(0, 0)  # there may be a note of an experiment that was replaced
                 with opening.nothing_left_behind(directory):
                     write_declaration(plan, settings, directory)
-                    return self._execute_locked(opened.executor, settings)
+                    return self._execute_locked(opened.executor, settings, lock)
 
     def _make_room(self) -> None:
         """See to it that the directory of a new experiment is unused, and note what the user is told of how it came about."""
@@ -176,7 +177,7 @@ class Run:
             check_unused(self._directory)
             self._remarks.append(number_remark(self._plan, self._directory))
 
-    def _execute_locked(self, executor: Executor, settings: ExperimentSettings) -> Finished:
+    def _execute_locked(self, executor: Executor, settings: ExperimentSettings, lock: ExperimentLock) -> Finished:
         plan, directory = self._plan, self._directory
         configs = ConfigCodec(plan.space, self._objects)
         if self._resumption:
@@ -185,7 +186,11 @@ class Run:
                 tail, rebuilt = self._taken_up(self._resumption, configs)
         else:
             tail, rebuilt = START, rebuild(plan, directory, settings, None, configs)
-        with Journal(directory, tail, sync=plan.run.durability) as journal, CheckpointCleaner(journal) as cleaner:
+        with (
+            Journal(directory, tail, sync=plan.run.durability, on_segment=lock.note_segment) as journal,
+            CheckpointCleaner(journal) as cleaner,
+        ):
+            rewrite_declaration(plan, directory, journal.epoch)
             stage = _Stage(rebuilt, executor, settings, journal, cleaner)
             earlier = [(trial.trial_id, kept.index) for trial in rebuilt.state.experiment.trials for kept in trial.checkpoints]
             return self._drive(stage, CheckpointStore(directory, cleaner, earlier))
@@ -195,16 +200,17 @@ class Run:
         plan, directory = self._plan, self._directory
         if resumption.salvage:
             salvage(directory)
-        snapshot = None if resumption.salvage else usable(plan, directory)
-        # Without syncs a snapshot may outlive records that it contains; with them, such records have been destroyed.
-        is_synced = plan.run.durability != "process"
-        tail = recover(directory, snapshot.last_sequence if snapshot and is_synced else 0)
-        if snapshot and tail.sequence < snapshot.last_sequence:
-            discard_after(directory, tail.sequence)
-            snapshot = usable(plan, directory)
+        mark, is_salvage = read_mark(directory), resumption.salvage
+        tail, lacks = completeness.checked_end(directory, mark, is_salvage=is_salvage)
+        snapshot = None if is_salvage else usable(plan, directory)
         rebuilt = rebuild(plan, directory, resumption.settings, snapshot, configs)
-        rewrite_declaration(plan, resumption.record, directory)
-        opening.sweep(directory, _recorded_checkpoints(rebuilt.state.experiment.trials, resumption))
+        trials = rebuilt.state.experiment.trials
+        lacks += completeness.settled(directory, mark, trials, tail, is_salvage=is_salvage)
+        if lacks and not is_salvage:
+            _log.warning("%s", completeness.explained(lacks, mark))
+        tail = recover(directory)
+        tail = tail._replace(epoch=max(tail.epoch, mark.epoch))  # where drivers are missing, none gets the epoch of one of them
+        opening.sweep(directory, _recorded_checkpoints(trials, resumption))
         return tail, rebuilt
 
     def _drive(self, stage: _Stage, store: CheckpointStore) -> Finished:

@@ -8,6 +8,7 @@ import pytest
 
 import tuner as tune
 from schedulers import PopulationBasedTraining
+from tuner.storage import completeness
 from tuner.storage.journal import read
 from tuner.storage.lock import ExperimentLock
 
@@ -58,17 +59,18 @@ def test_what_a_failed_trial_may_be_tried_again_from_stays(call, odd):
     assert checkpoints_of(odd) == {"t00001": [1]}
 
 
-def test_what_an_unfinished_trial_goes_on_from_stays(call, make, storage):
+def test_what_an_unfinished_trial_goes_on_from_stays(call, make, storage, monkeypatch):
     path = make.run(storage, "short", time_limit_s=None)
-    leave_unfinished(path)
+    leave_unfinished(path, monkeypatch)
     call("prune", "short", "--keep-best", "0", "--yes")
     assert checkpoints_of(path) == {"t00002": [1]}
     grid = restored(path, make.train).fit()
     assert [result.metrics["training_iteration"] for result in grid] == [4, 4, 4]
 
 
-def leave_unfinished(experiment):
-    """Bring an experiment back to where its third trial had reported twice, as if it had been killed there."""
+def leave_unfinished(experiment, monkeypatch):
+    """Bring an experiment back to where its third trial had reported twice, as if the power had failed there."""
+    monkeypatch.setattr(completeness, "boot_id", lambda: "after a power cut")
     for snapshot in (experiment / "snapshot").iterdir():
         snapshot.unlink()
     (segment,) = (experiment / "journal").glob("*.log")
@@ -168,7 +170,7 @@ def test_nothing_is_deleted_that_could_not_be_written_down(call, plain, monkeypa
     call("doctor", "plain", "--deep")
 
 
-def test_a_checkpoint_that_another_trial_is_to_go_on_from_stays(call, make, storage):
+def test_a_checkpoint_that_another_trial_is_to_go_on_from_stays(call, make, storage, monkeypatch):
     class Member(tune.Trainable):
         def setup(self, config):
             self.x = 0.0
@@ -202,7 +204,8 @@ def test_a_checkpoint_that_another_trial_is_to_go_on_from_stays(call, make, stor
     (segment,) = (storage / "clones" / "journal").glob("*.log")
     lines = segment.read_bytes().splitlines(keepends=True)
     first = next(number for number, line in enumerate(lines) if exploit in line)
-    segment.write_bytes(b"".join(lines[: first + 1]))  # killed when the decision stood there and nothing else
+    segment.write_bytes(b"".join(lines[: first + 1]))  # the power failed when the decision stood there and nothing else
+    monkeypatch.setattr(completeness, "boot_id", lambda: "after a power cut")
     for snapshot in (storage / "clones" / "snapshot").iterdir():
         snapshot.unlink()
     call("prune", "clones", "--keep-best", "0", "--yes")

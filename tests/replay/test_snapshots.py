@@ -16,7 +16,7 @@ from tuner.core.settings import ExperimentSettings
 from tuner.plan import make_plan, with_seed
 from tuner.rebuild import rebuild
 from tuner.snapshots import Snapshots, fixed_period_s, usable
-from tuner.storage import journal, strict_json
+from tuner.storage import completeness, journal, strict_json
 from tuner.storage import snapshot as storage
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.declaration import read_declaration
@@ -165,8 +165,9 @@ def test_a_damaged_snapshot_or_one_that_does_not_fit_only_costs_time(arguments, 
     assert repr([result.metrics for result in again]) == repr([result.metrics for result in grid])
 
 
-def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was_synced(arguments, tmp_path):
+def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was_synced(arguments, tmp_path, monkeypatch):
     grid = tune.Tuner(learn, **arguments()).fit()
+    monkeypatch.setattr(completeness, "boot_id", lambda: "after a power cut")
     directory = tmp_path / "e"
     [segment] = (directory / "journal").iterdir()
     lines = segment.read_bytes().splitlines(keepends=True)

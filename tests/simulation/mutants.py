@@ -185,8 +185,14 @@ JOURNAL = _of(
     ("            if sync:\n                self.sync()\n            disk.rename", "            disk.rename", "I14 I1"),
     ("                disk.sync_directory(directory)", "                pass", "I1 I14"),
 ) + _of(
+    "tuner/storage/completeness.py",
+    ("    if tail.epoch < mark.epoch:\n", "    if tail.epoch + 1 < mark.epoch:\n", "I14"),
+    ("int(end.last[0].stem) < mark.segment", "not mark.segment", "I14"),
+    ("_MAX_AHEAD: Final = 2", "_MAX_AHEAD: Final = 0", "I14"),
+    ("            return False\n        return self.durability", "            pass\n        return self.durability", "I14"),
+) + _of(
     "tuner/storage/recovery.py",
-    ("            _write_anew(path, data[: walk.torn_at], disk)\n", "", "I14"),
+    ("        _write_anew(*end.last, disk)\n", "        pass\n", "I14"),
     ("        self.tail = Tail(sequence, crc, epoch)", "        self.tail = Tail(sequence, 0, epoch)", "I14"),
 ) + _of(
     "tuner/storage/atomic.py",

@@ -9,7 +9,7 @@ import pytest
 
 from tuner.errors import ExperimentLocked, StorageError
 from tuner.storage import layout, lock
-from tuner.storage.lock import ExperimentLock, read_owner
+from tuner.storage.lock import ExperimentLock, read_note, read_owner
 
 
 def test_a_second_driver_is_refused_and_told_who_has_it(tmp_path):
@@ -23,11 +23,23 @@ def test_a_second_driver_is_refused_and_told_who_has_it(tmp_path):
         pass
 
 
-def test_the_epoch_is_noted(tmp_path):
+def test_a_segment_is_noted_and_stays_noted(tmp_path):
     with ExperimentLock(tmp_path) as held:
-        held.note_epoch(4)
-        assert read_owner(tmp_path).epoch == 4
+        held.note_segment(4, 17)
+        assert (read_owner(tmp_path).epoch, read_owner(tmp_path).segment) == (4, 17)
         assert read_owner(tmp_path).pid == os.getpid()
+    assert read_owner(tmp_path) is None
+    assert {name: read_note(tmp_path)[name] for name in ("epoch", "segment")} == {"epoch": 4, "segment": 17}
+    with ExperimentLock(tmp_path):
+        assert (read_owner(tmp_path).epoch, read_owner(tmp_path).segment) == (4, 17)
+
+
+def test_of_a_lock_file_that_is_being_written_the_new_line_counts(tmp_path):
+    with ExperimentLock(tmp_path) as held:
+        held.note_segment(4, 17)
+        path = tmp_path / layout.LOCK
+        path.write_bytes(b'{"epoch":5,"segment":18}\n' + path.read_bytes()[25:])
+        assert read_note(tmp_path) == {"epoch": 5, "segment": 18}
 
 
 def test_a_killed_owner_blocks_nobody(tmp_path):

@@ -35,7 +35,7 @@ __all__ = [
 ]  # fmt: skip
 
 _UNFINISHED_MODE: Final = 0o700
-_NAME: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,}")
+_NAME: Final = re.compile(CHECKPOINT_PREFIX + r"(\d{6,18})")
 
 
 @final
@@ -376,6 +376,16 @@ def leftovers(trial_dir: str | os.PathLike[str], recorded: Collection[str] | Non
     unrecorded = [] if recorded is None else [name for name in names if name not in recorded and _NAME.fullmatch(name)]
     # A directory of the user's may have a similar name, but has no manifest.
     return unfinished + [name for name in unrecorded if Path(trial_dir, name, MANIFEST).is_file()]
+
+
+def numbered(trial_dir: str | os.PathLike[str]) -> list[tuple[str, int]]:
+    """Return name and index of each folder in a trial's directory that is named like a committed checkpoint, in the order of the names.
+
+    Raises:
+        OSError: If the directory cannot be listed.
+    """
+    found = map(_NAME.fullmatch, sorted(os.listdir(trial_dir)))  # noqa: PTH208  (names are enough)
+    return [(name[0], int(name[1])) for name in found if name]
 
 
 def latest_valid(trial_dir: str | os.PathLike[str], candidates: Iterable[CheckpointRecord]) -> CheckpointRecord | None:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -82,6 +82,8 @@ class Journal:
         segment_bytes: Size from which on a new segment is begun.
         has_syncer: Whether, under ``"group"``, a thread syncs; without it the caller calls `sync_in_background` in time.
         disk: Where it lies.
+        on_segment: Told of each segment that has been begun, and synced where anything is: its epoch, and the number of its first record.
+            None for nobody.
 
     Raises:
         StorageError: If the first segment cannot be written.
@@ -105,6 +107,7 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
         has_syncer: bool = True,
         disk: Disk = LOCAL_DISK,
+        on_segment: Callable[[int, int], None] | None = None,
     ) -> None:
         self.policy = SyncPolicy(sync)
         self.epoch = tail.epoch + 1
@@ -112,6 +115,7 @@ class Journal:
         self._disk = disk
         self._directory = journal_directory(experiment)
         self._segment_bytes = segment_bytes
+        self._on_segment = on_segment
         self._pid = os.getpid()
         self._staged: list[bytes] = []
         self._sequence, self._crc = tail.sequence, tail.crc
@@ -129,6 +133,7 @@ class Journal:
             self._segment = self._new_segment(self._written)
         except OSError as cause:
             raise StorageError(f"no journal can be written in {self._directory}: {cause}") from cause
+        self._tell_of_segment()
         self._syncer = Syncer(self.sync_in_background) if self.policy is SyncPolicy.GROUP and has_syncer else None
 
     @property
@@ -297,6 +302,11 @@ class Journal:
             self._segment.close()
             self._segment = segment
         self._is_rotation_due = False
+        self._tell_of_segment()
+
+    def _tell_of_segment(self) -> None:
+        if self._on_segment:
+            self._on_segment(self.epoch, self._segment.first)
 
     def _sync_or_replace(self) -> None:
         self._mend()
@@ -335,6 +345,7 @@ class Journal:
             self._segment = segment
             self._settle(self._written)
             self._is_condemned = False
+        self._tell_of_segment()
 
     def sync_in_background(self) -> None:
         """Sync what was flushed, as the thread does; without a syncer, called in its place. Failures are the next `flush`'s business."""

@@ -98,7 +98,12 @@ def is_own(name: str) -> bool:
     """Return whether a file or folder of this name, directly in an experiment's directory, is one that the engine makes there."""
     kept = (LOCK, DECLARATION, ENVIRONMENT, JOURNAL, SNAPSHOT, OBJECTS, REQUESTS, LOGGED, PBT_GLOBAL)
     is_policy = name.startswith("pbt_policy_") and name.endswith(".txt")
-    return name in kept or is_policy or name.startswith(STAGING_PREFIX) or _OWN_TRIAL.fullmatch(name) is not None
+    return name in kept or is_policy or name.startswith(STAGING_PREFIX) or is_trial(name)
+
+
+def is_trial(name: str) -> bool:
+    """Return whether a directory of this name, directly in an experiment's, is that of a trial."""
+    return _OWN_TRIAL.fullmatch(name) is not None
 
 
 def pbt_policy(trial_id: str) -> str:

@@ -18,10 +18,11 @@ import os
 import socket
 import time
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, Self, final
+from typing import Any, Final, Self, final
 
 from tuner.errors import ExperimentLocked, StorageError
 
@@ -33,6 +34,7 @@ from .reading import read_file
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _CONTENT_LIMIT_BYTES: Final = 4096
+_NOTED: Final = ("epoch", "segment")
 _STEAL_TIMEOUT_S: Final = 10.0
 _NAME_TIMEOUT_S: Final = 0.5
 """How long a driver may take, once it has the lock, to write down that it is the owner."""
@@ -134,8 +136,9 @@ class Owner:
         host: Its machine.
         boot_id: Which start of that machine, empty where the system does not tell.
         started: When it took the lock, as local time with its offset.
-        epoch: How many drivers the experiment has had, this one included; 0 until it is known.
+        epoch: How many drivers have begun a segment of the journal, as far as that was noted; see `ExperimentLock.note_segment`.
         ticks: When the process started, as its kernel counts; None where the system does not tell.
+        segment: Number of the first record of the newest segment, likewise.
     """
 
     pid: int
@@ -144,6 +147,7 @@ class Owner:
     started: str
     epoch: int = 0
     ticks: int | None = None
+    segment: int = 0
 
     @property
     def is_gone(self) -> bool:
@@ -204,7 +208,9 @@ class ExperimentLock:
             return
         if not is_acquired:
             self._evict(self._present_owner())
-        self._write(_myself())
+        noted = read_note(self._directory)
+        epoch, segment = (noted[name] if type(noted.get(name)) is int else 0 for name in _NOTED)
+        self._write(replace(_myself(), epoch=epoch, segment=segment))
 
     def _present_owner(self) -> Owner | None:
         """Return who holds the lock; waits a moment for one that has just taken it and not yet written its name."""
@@ -230,24 +236,34 @@ class ExperimentLock:
             raise ExperimentLocked(f"{held}; that one was killed, but another has been faster")
         _log.warning("%s was killed, since its experiment %s is taken over", owner, self._directory)
 
-    def note_epoch(self, epoch: int) -> None:
-        """Write down, for people, which driver of the experiment this is."""
+    def note_segment(self, epoch: int, segment: int) -> None:
+        """Write down that the journal has a segment, which stays noted when the lock is given back: that it is missing shows then.
+
+        Args:
+            epoch: Epoch of the driver that has begun it; 0, with 0, for a journal that is going to be a new one.
+            segment: Number of its first record.
+        """
         if self._owner is not None:
-            self._write(replace(self._owner, epoch=epoch))
+            self._write(replace(self._owner, epoch=epoch, segment=segment))
 
     def release(self) -> None:
         """Give the lock back; does nothing if it is not held."""
-        if self.is_held:
-            with suppress(OSError, ValueError):  # without a name nobody can be told, or made to kill, the wrong one
-                os.ftruncate(self._lock.descriptor, 0)
+        if self.is_held and self._owner is not None:
+            # Without a name nobody can be told, or made to kill, the wrong one.
+            self._write_fields({name: getattr(self._owner, name) for name in ("boot_id", *_NOTED)} if self._owner.epoch else None)
         self._owner = None
         self._lock.release()
 
     def _write(self, owner: Owner) -> None:
         self._owner = owner
+        self._write_fields(asdict(owner))
+
+    def _write_fields(self, fields: Mapping[str, Any] | None) -> None:
+        line = f"{strict_json.dumps(dict(fields))}\n".encode() if fields else b""
         with suppress(OSError, ValueError):  # on a full disk, or without locks: it is information only
-            os.ftruncate(self._lock.descriptor, 0)
-            os.pwrite(self._lock.descriptor, f"{strict_json.dumps(asdict(owner))}\n".encode(), 0)
+            # Cut afterwards, and only the first line is read: whoever dies in between leaves the old content or the new.
+            os.pwrite(self._lock.descriptor, line, 0)
+            os.ftruncate(self._lock.descriptor, len(line))
 
     def __enter__(self) -> Self:
         self.acquire()
@@ -260,9 +276,19 @@ class ExperimentLock:
 def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
     """Return who holds the experiment, or held it when its machine or process died; None where that cannot be read."""
     try:
-        return Owner(**strict_json.loads(read_file(Path(experiment) / layout.LOCK, _CONTENT_LIMIT_BYTES)))
-    except (OSError, ValueError, TypeError):
+        return Owner(**read_note(experiment))
+    except TypeError:
         return None
+
+
+def read_note(experiment: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what stands in the lock file: who holds it, and what was noted of the journal; empty if it cannot be read."""
+    try:
+        line, _, _ = read_file(Path(experiment) / layout.LOCK, _CONTENT_LIMIT_BYTES).partition(b"\n")
+        note = strict_json.loads(line)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return note if isinstance(note, dict) else {}
 
 
 def _myself() -> Owner:

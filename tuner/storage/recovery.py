@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from tuner.errors import DamagedJournal, StorageError
 
@@ -221,23 +221,35 @@ def _content(path: Path, disk: Disk) -> bytes:
         raise StorageError(f"journal {path} cannot be read: {cause}") from cause
 
 
-def recover(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = LOCAL_DISK) -> Tail:
-    """Bring a journal into the state in which it can be continued, and return where it ends.
+class End(NamedTuple):
+    """The end of a journal, as it is found.
 
-    A torn end is kept aside as ``torn-<segment>-<offset>`` and cut off, with a warning. Only the last segment is looked at; the others
-    are verified by whoever reads them.
+    Attributes:
+        tail: The last record; `START` where nothing but torn segments is there.
+        torn: Of each segment that is torn, the last one first: path, content, and the byte from which on it is not good.
+        last: Path and content of the last segment that is to be kept, None without any.
+    """
+
+    tail: Tail
+    torn: Sequence[tuple[Path, bytes, int]]
+    last: tuple[Path, bytes] | None
+
+
+def find_end(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = LOCAL_DISK) -> End:
+    """Return where a journal ends; nothing is changed. Only the last segment is looked at; the others are verified by whoever reads them.
 
     Args:
-        experiment: Directory of the experiment, whose lock the caller holds.
-        expected: Number of a record known to have been written, e.g. that of a snapshot; 0 for none.
+        experiment: Directory of the experiment.
+        expected: Number of a record known to have been written; 0 for none.
         disk: Where it lies.
 
     Raises:
-        DamagedJournal: If it ends before `expected`, or its last segment is damaged; nothing is changed then.
-        StorageError: If it cannot be read or cut.
+        DamagedJournal: If it ends before `expected`, or its last segment is damaged.
+        StorageError: If it cannot be read.
     """
     directory = journal_directory(experiment)
     found = segments_in(directory, disk)
+    torn: list[tuple[Path, bytes, int]] = []
     while found:
         _, path = found.pop()
         data = _content(path, disk)
@@ -246,13 +258,34 @@ def recover(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = 
             pass
         _check_reaches(expected, walk.tail, path, len(data), has_more=bool(found))
         if walk.torn_at is not None:
-            _set_aside(path, data, walk.torn_at, disk)
+            torn.append((path, data, walk.torn_at))
         if walk.tail is not None:
-            _write_anew(path, data[: walk.torn_at], disk)
-            return walk.tail
+            return End(walk.tail, torn, (path, data[: walk.torn_at]))
     if expected:
         raise DamagedJournal(f"journal {directory} is empty, but record {expected} was written; restore its files from a backup")
-    return START
+    return End(START, torn, None)
+
+
+def recover(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = LOCAL_DISK) -> Tail:
+    """Bring a journal into the state in which it can be continued, and return where it ends.
+
+    A torn end is kept aside as ``torn-<segment>-<offset>`` and cut off, with a warning.
+
+    Args:
+        experiment: Directory of the experiment, whose lock the caller holds.
+        expected: Number of a record known to have been written; 0 for none.
+        disk: Where it lies.
+
+    Raises:
+        DamagedJournal: As `find_end` does; nothing is changed then.
+        StorageError: If it cannot be read or cut.
+    """
+    end = find_end(experiment, expected, disk)
+    for path, data, offset in end.torn:
+        _set_aside(path, data, offset, disk)
+    if end.last:
+        _write_anew(*end.last, disk)
+    return end.tail
 
 
 def _check_reaches(expected: int, tail: Tail | None, path: Path, size_bytes: int, *, has_more: bool) -> None:

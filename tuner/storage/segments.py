@@ -105,6 +105,7 @@ class Segment:
     """
 
     def __init__(self, directory: Path, first: int, content: bytes, disk: Disk, *, sync: bool) -> None:
+        self.first = first
         self.path = segment_path(directory, first)
         self.size_bytes = 0
         self._disk = disk

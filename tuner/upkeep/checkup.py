@@ -14,8 +14,8 @@ from tuner.analysis.result import is_over
 from tuner.analysis.stored import StoredExperiment, read_stored
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.directory import read_record
-from tuner.errors import CheckpointError, StorageError
-from tuner.storage import layout, snapshot
+from tuner.errors import CheckpointError, DamagedJournal, StorageError
+from tuner.storage import completeness, layout, snapshot
 from tuner.storage.arrays import decoded
 from tuner.storage.disk import LOCAL_DISK
 from tuner.storage.driving import driver_of
@@ -72,11 +72,14 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
     findings = [*_folder(experiment), *_declaration(experiment), *_driver(experiment), *_journal(experiment), *_snapshots(experiment)]
     if is_deep:
         findings += _objects(experiment)
+    lacks = list(_lacks(experiment))
     try:
         stored = read_stored(experiment)
     except StorageError:
-        return findings  # why, they tell already
-    return [*findings, *_checkpoints(stored, is_deep=is_deep), *_leftovers(stored), *_space(stored), *_outlook(stored)]
+        return [*findings, *lacks]  # why, they tell already
+    # What an incomplete journal does not know is no leftover.
+    leftovers = lacks or _leftovers(stored)
+    return [*findings, *_checkpoints(stored, is_deep=is_deep), *leftovers, *_space(stored), *_outlook(stored)]
 
 
 def _folder(experiment: Path) -> Iterator[Finding]:
@@ -130,6 +133,18 @@ def _journal(experiment: Path) -> Iterator[Finding]:
     for aside in sorted(journal_directory(experiment).glob(f"{ASIDE_PREFIX}*")):
         remedy = "delete it when you do not want to look into it any more"
         yield Finding("journal", Level.WARNING, f"{aside.name} was set aside when a damaged journal was salvaged", remedy)
+
+
+def _lacks(experiment: Path) -> Iterator[Finding]:
+    if driver_of(experiment) is not None:
+        return  # its files are ahead of what was just read of its journal
+    try:
+        completeness.check(experiment)
+    except DamagedJournal as damage:
+        if damage.path is None:
+            yield Finding("journal", Level.ERROR, *_halves(str(damage)))
+    except StorageError:
+        pass  # that is told already
 
 
 def _torn_at(experiment: Path) -> int | None:

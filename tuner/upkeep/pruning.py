@@ -13,12 +13,10 @@ from pathlib import Path
 
 from tuner.analysis.stored import StoredExperiment, read_stored
 from tuner.core.events import CheckpointLost
-from tuner.errors import StorageError
-from tuner.storage import checkpoints, opening, records
+from tuner.storage import checkpoints, completeness, opening, records
 from tuner.storage.folder import inspect_folder
 from tuner.storage.journal import Journal, SyncPolicy, recover
 from tuner.storage.lock import ExperimentLock
-from tuner.storage.snapshot import load_newest
 
 from .usage import Keep, Kept, Usage, usage_of
 
@@ -47,20 +45,17 @@ def prune(experiment: Path, keep: Keep) -> Pruned:
 
     Raises:
         ExperimentLocked: If somebody drives it.
+        DamagedJournal: If its journal does not verify, or lacks what was written to it.
         StorageError: If it cannot be read, or its journal not be written; nothing is deleted then.
         ValueError: If the best trials are to be kept and the experiment does not say what is optimised.
     """
     inspect_folder(experiment)
-    with ExperimentLock(experiment):
-        snapshot = load_newest(experiment)
+    with ExperimentLock(experiment) as lock:
+        completeness.check(experiment)
         tail = recover(experiment)
-        if snapshot and tail.sequence < snapshot.last_sequence:
-            raise StorageError(
-                f"the journal of {experiment} ends before record {snapshot.last_sequence}, which was written; restore the experiment first"
-            )
         stored = read_stored(experiment)
         usage = usage_of(stored, keep, is_driven=False)
-        with Journal(experiment, tail, sync=SyncPolicy.STRICT) as journal:
+        with Journal(experiment, tail, sync=SyncPolicy.STRICT, on_segment=lock.note_segment) as journal:
             _write_down(journal, stored, usage.superseded)
         return _delete(stored, usage)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import final
+from typing import Final, final
 
 from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
+from tuner.storage.completeness import Witness
+
+STEP_S: Final = 0.1
+"""Training time of one step, in seconds."""
 
 
 @dataclass(slots=True)
@@ -61,6 +65,12 @@ class VirtualCheckpoints:
         """Return what is wrong with a checkpoint, empty for nothing, as `CheckpointStore.find_damage` does."""
         saved = self.find(trial_id, checkpoint)
         return "there is no such directory" if saved is None else saved.damage
+
+    def witnesses(self) -> Iterator[Witness]:
+        """Yield what the checkpoints tell of their trials."""
+        for (trial_id, name), saved in self._saved.items():
+            index = int(name.rpartition("_")[2])
+            yield Witness(trial_id, f"{trial_id}/{name}", saved.num_steps, saved.num_steps * STEP_S, index)
 
     def is_mourned(self, trial_id: str, checkpoint: CheckpointRecord) -> bool:
         """Return whether the checkpoint was damaged or deleted behind the engine's back."""

@@ -72,6 +72,8 @@ def expected() -> set[str]:
 RECOVERIES: Final = (
     "torn end cut off",
     "journal vanished in a power cut",
+    "journal lacked what a power cut had taken",
+    "journal without a segment refused",
     "several segments",
     "write cut back",
     "lines written again after a failed sync",

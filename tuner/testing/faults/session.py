@@ -26,8 +26,9 @@ from tuner.observers import Observers
 from tuner.proposer import Proposer
 from tuner.replay import Replayed, replay
 from tuner.snapshots import State, take_up
-from tuner.storage import snapshot, strict_json
+from tuner.storage import completeness, snapshot, strict_json
 from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.completeness import Known
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.journal import START, Journal, recover
 from tuner.storage.objects import ObjectStore
@@ -92,10 +93,17 @@ class Session:
         tail, past = (START, self._replayed()) if world.session == 1 else self._taken_up()
         self._check_restored()
         journal = Journal(
-            world.directory, tail, sync=scenario.durability, segment_bytes=scenario.segment_bytes, has_syncer=False, disk=world.disk
+            world.directory,
+            tail,
+            sync=scenario.durability,
+            segment_bytes=scenario.segment_bytes,
+            has_syncer=False,
+            disk=world.disk,
+            on_segment=world.note_segment,
         )
         deleting = Deleting(world, journal)
         with journal, CheckpointCleaner(journal, deleting.discard) as cleaner:
+            world.declare(journal.epoch)
             world.experiment, world.journal = self.experiment, journal
             deleting.cleaner = cleaner
             self._drive(journal, deleting, past)
@@ -103,13 +111,22 @@ class Session:
 
     def _taken_up(self) -> tuple[Any, Replayed]:
         world = self._world
-        newest = snapshot.load_newest(world.directory, world.disk)
-        # Without syncs a snapshot may outlive records that it contains.
-        tail = recover(world.directory, newest.last_sequence if newest and world.scenario.durability != "process" else 0, disk=world.disk)
+        mark, disk, now = world.mark(), world.disk, world.boot_id
+        tail, lacks = completeness.checked_end(world.directory, mark, disk=disk, now=now)
+        newest = snapshot.load_newest(world.directory, disk)
         if newest is None:
-            return tail, self._replayed()
-        world.seen["restored from a snapshot"] += 1
-        return tail, self._replayed(newest.last_sequence, take_up(newest, self._state, world.directory))
+            past = self._replayed()
+        else:
+            world.seen["restored from a snapshot"] += 1
+            past = self._replayed(newest.last_sequence, take_up(newest, self._state, world.directory))
+        lacks += completeness.settled(world.directory, mark, self.experiment.trials, tail, disk=disk, now=now)
+        known = {trial.trial_id: Known.of(trial) for trial in self.experiment.trials}
+        ahead = completeness.compared(world.checkpoints.witnesses(), known, has_segment=tail.epoch > 0)
+        if not all(mark.allows(lack.lost_s, now) for lack in ahead):
+            raise completeness.incomplete(world.directory, ahead, tail)
+        world.seen["journal lacked what a power cut had taken"] += bool(lacks or ahead)
+        tail = recover(world.directory, disk=disk)
+        return tail._replace(epoch=max(tail.epoch, mark.epoch)), past
 
     def _replayed(self, after: int = 0, elapsed_s: float = 0.0) -> Replayed:
         return replay(

@@ -15,7 +15,7 @@ from tuner.config import ResumeConfig
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage.layout import STAGING_PREFIX
 
-from . import derived, invariants, liaisons
+from . import derived, invariants, liaisons, losses
 from .counting import UNDISTURBED
 from .fate import DriverDied, Fault, PluginBroke
 from .invariants import Violation
@@ -88,6 +88,7 @@ def _play(scenario: Scenario, check_every: int) -> Story:
 
 def _lived_through(world: World) -> Story:
     before: dict[str, Any] | None = None
+    chance = world.scenario.chance("losses")
     num_visits = 1 + (world.scenario.seed % 8 == 0)  # a finished experiment is opened once more now and then
     while num_visits:
         invariants.require("I9", world.session < _MAX_SESSIONS, "no driver gets to the end")
@@ -96,6 +97,7 @@ def _lived_through(world: World) -> Story:
         is_known = _live(session, world)
         left = world.end_session()
         _check_left(world, left)
+        losses.a_lost_segment_is_missed(world, chance)
         num_visits -= session.is_over
         before = _as_restarted(session, world) if is_known and num_visits else None
     return _end(world, session, left)

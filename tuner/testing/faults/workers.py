@@ -16,7 +16,7 @@ from tuner.execution.translate import to_event
 from tuner.storage import strict_json
 
 from . import invariants, liaisons
-from .checkpoints import Saved
+from .checkpoints import STEP_S, Saved
 from .fate import Fault, Occasion
 from .ledger import GHOST, Report
 from .world import TICK_S, World
@@ -273,7 +273,7 @@ class Workers:
         value = world.value_of(trial_id, worker.command.config, worker.num_steps)
         invariants.values_never_change(world, Report(trial_id, worker.command.attempt, worker.iteration), worker.shown_config, value)
         wall_s = round(world.now * TICK_S + world.wall_offset_s, 3)
-        return {"training_iteration": worker.iteration, "loss": value, "timestamp": wall_s, "time_total_s": 0.1 * worker.iteration}
+        return {"training_iteration": worker.iteration, "loss": value, "timestamp": wall_s, "time_total_s": STEP_S * worker.iteration}
 
     def _commit(self, worker: _Worker) -> CheckpointRecord:
         index = worker.next_checkpoint

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.core.events import StopRequested
 from tuner.core.experiment import Experiment
+from tuner.storage.completeness import Mark
 from tuner.storage.journal import Journal
 from tuner.storage.segments import journal_directory
 
@@ -52,6 +54,9 @@ class World:
         wall_offset_s: How far the wall clock is off.
         session: Number of the driver that lives, from 1.
         active: Ticks in which a driver has lived.
+        declared: The mark that the newest driver to begin a segment has left in the declaration.
+        noted: Epoch and first record of the newest segment, as the lock tells.
+        num_power_cuts: How often the machine has been started anew.
         lost: Ticks of those that no driver can know of, since nothing was written down in them.
         num_turns: How often drivers have waited.
         is_dirty: Whether something was folded from which something follows, and it is not written yet.
@@ -85,6 +90,10 @@ class World:
         self.is_dirty = False
         self.whims = scenario.chance("whims")
         self.num_wishes_left = _NUM_WISHES
+        self.declared = Mark()
+        self.noted = (0, 0)
+        self.num_power_cuts = 0
+        self._noted_before = (0, 0)
         self._synced_at = 0
 
     def step(self) -> None:
@@ -146,11 +155,33 @@ class World:
         self.is_dirty = False
         self.ledger.paused = {}
 
+    def note_segment(self, epoch: int, segment: int) -> None:
+        """Take down in the lock that a segment has been begun."""
+        self.step()
+        self._noted_before, self.noted = self.noted, (epoch, segment)
+
+    def declare(self, epoch: int) -> None:
+        """Take down in the declaration that a driver has begun its first segment."""
+        self.step()
+        self.declared = Mark(epoch, 0, self.boot_id, self.scenario.durability)
+
+    @property
+    def boot_id(self) -> str:
+        """What tells this start of the machine from all others."""
+        return f"start {self.num_power_cuts}"
+
+    def mark(self) -> Mark:
+        """Return what is noted of the journal outside of it."""
+        epoch, segment = self.noted
+        return replace(self.declared, epoch=max(self.declared.epoch, epoch), segment=segment)
+
     def end_session(self) -> Transcript:
         """Take note that no driver lives any more, and return what it has left."""
         self.active += self.now - self.session_began
         if self.fate.is_power_out:
             self.disk.lose_power()
+            self.num_power_cuts += 1
+            self.noted = self._noted_before  # nobody syncs the lock
         else:
             self.disk.crash()
         if self.logs and self.fate.is_dead:
