@@ -1,7 +1,8 @@
-"""How long a killed experiment takes to come back, and how much memory that needs, as its journal grows.
+"""How long a killed experiment takes to come back, how much memory that needs, and how long it takes to read all that was reported.
 
 Trials are simulated in virtual time, eight at once, with 100 reports each; journal and snapshots are written as in a real run, and the
-driver vanishes before the end without a last snapshot. A fresh process then brings the experiment back.
+driver vanishes before the end without a last snapshot. A fresh process then brings the experiment back, or opens its directory and makes
+data frames of the results.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from tuner.suggestion_queue import SuggestionQueue
 from .figure import Figure
 
 GOALS = {1_000: "1 s", 10_000: "2 s"}
+FRAME_GOALS = {(500, 100): "0.5 s", (1, 300_000): "1.5 s"}
+"""By numbers of trials and of results of each."""
 NUM_REPORTS = 100
 SHARE_DONE = 0.99
 
@@ -50,15 +53,15 @@ class Vanished(Exception):
 
 def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
     """Yield a loss that falls towards the configuration's own limit."""
-    for step in range(1, NUM_REPORTS + 1):
+    for step in range(1, config["steps"] + 1):
         yield {"loss": config["x"] + 1.0 / step}
 
 
-def plan_for(num_trials: int) -> Plan:
+def plan_for(num_trials: int, num_reports: int = NUM_REPORTS) -> Plan:
     """Return the connected plan of the experiment; nothing is stopped early."""
-    scheduler = ASHAScheduler(max_t=NUM_REPORTS, grace_period=NUM_REPORTS)
+    scheduler = ASHAScheduler(max_t=num_reports, grace_period=num_reports)
     settings = tune.TuneConfig(metric="loss", mode="min", num_samples=num_trials, scheduler=scheduler, seed=0)
-    plan = make_plan(curve, {"x": tune.uniform(0.0, 1.0)}, settings, None)
+    plan = make_plan(curve, {"x": tune.uniform(0.0, 1.0), "steps": num_reports}, settings, None)
     plan.connect()
     return plan
 
@@ -68,9 +71,9 @@ def settings_for(plan: Plan) -> Any:
     return plan.settings({"cpu": 8.0})
 
 
-def leave_behind(directory: Path, num_trials: int) -> None:
+def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORTS) -> None:
     """Run the experiment until its driver vanishes."""
-    plan = plan_for(num_trials)
+    plan = plan_for(num_trials, num_reports)
     write_declaration(plan, settings_for(plan), directory)
     state = rebuild(plan, directory, settings_for(plan), None, ConfigCodec(plan.space, ObjectStore(directory))).state
     executor = SimulatedExecutor(curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"])
@@ -84,7 +87,7 @@ def leave_behind(directory: Path, num_trials: int) -> None:
 
         def at_rest(elapsed_s: float) -> None:
             snapshots.at_rest(elapsed_s)
-            if next(turns) > num_trials * NUM_REPORTS * SHARE_DONE:
+            if next(turns) > num_trials * num_reports * SHARE_DONE:
                 raise Vanished
 
         driver = Driver(state.experiment, executor, log, suggestions, observers, lambda *_: None, at_rest=at_rest)
@@ -109,14 +112,43 @@ def come_back(directory: Path, num_trials: int) -> None:
     print(json.dumps([took_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 
 
+def read_frames(directory: Path) -> None:
+    """Make a frame of each trial, and one of all of them, and print how long both took."""
+    import pandas as pd  # noqa: F401, PLC0415  (what is imported on first use is not measured)
+
+    start = time.perf_counter()
+    frames = [result.metrics_dataframe for result in tune.ResultGrid.from_directory(directory)]
+    frames_s = time.perf_counter() - start
+    start = time.perf_counter()
+    joined = tune.ResultGrid.from_directory(directory).get_metrics_dataframe()
+    joined_s = time.perf_counter() - start
+    assert len(joined) == sum(map(len, frames))  # noqa: S101  (what is measured has happened)
+    print(json.dumps([frames_s, joined_s]))
+
+
+def measured(*arguments: object) -> Any:
+    """Return what this module prints in a fresh process."""
+    command = [sys.executable, "-m", "benchmarks.restore_time", *map(str, arguments)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: S603  (our own module)
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        come_back(Path(sys.argv[1]), int(sys.argv[2]))
+        if sys.argv[1] == "frames":
+            read_frames(Path(sys.argv[2]))
+        else:
+            come_back(Path(sys.argv[1]), int(sys.argv[2]))
         sys.exit()
     for size, goal in GOALS.items():
         with tempfile.TemporaryDirectory() as storage:
             leave_behind(Path(storage), size)
-            command = [sys.executable, "-m", "benchmarks.restore_time", storage, str(size)]
-            took_s, memory_mib = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: S603  (our own module)
+            took_s, memory_mib = measured(storage, size)
         Figure(f"restore, {size:,} trials with {NUM_REPORTS} results each", took_s, "s", goal).print()
         Figure(f"restore, {size:,} trials: memory", memory_mib, "MiB", "300 MiB").print()
+    for (size, num_reports), goal in FRAME_GOALS.items():
+        with tempfile.TemporaryDirectory() as storage:
+            leave_behind(Path(storage), size, num_reports)
+            frames_s, joined_s = measured("frames", storage)
+        experiment = f"{size:,} trials with {num_reports:,} results each" if size > 1 else f"a trial with {num_reports:,} results"
+        Figure(f"open and make frames, {experiment}", frames_s, "s", goal).print()
+        Figure(f"the same as one frame, {experiment}", joined_s, "s", goal).print()

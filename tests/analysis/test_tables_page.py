@@ -56,7 +56,12 @@ def test_a_result_has_the_keys_that_the_page_tells(grid):
 
 
 def test_the_frames_of_results_have_these_columns(grid):
-    for section, frame in (("ResultGrid.get_dataframe", grid.get_dataframe()), ("Result.metrics_dataframe", grid[0].metrics_dataframe)):
+    frames = {
+        "ResultGrid.get_dataframe": grid.get_dataframe(),
+        "Result.metrics_dataframe": grid[0].metrics_dataframe,
+        "ResultGrid.get_metrics_dataframe": grid.get_metrics_dataframe(),
+    }
+    for section, frame in frames.items():
         assert set(frame.columns) == {*columns(RESULT), *columns(section)}
     names = list(grid.get_dataframe().columns)
     assert names[:5] == ["trial_id", "accuracy", "loss", "training_iteration", "metric_iteration"]

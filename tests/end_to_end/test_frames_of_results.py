@@ -79,6 +79,8 @@ def test_checkpoints_of_classes_are_named_in_their_results(tmp_path):
     results = tuner.fit()
     for grid in (results, tune.ResultGrid.from_directory(results.experiment_path)):
         assert grid.get_dataframe()["checkpoint_dir_name"].tolist() == ["checkpoint_000001"]
+        names = grid[0].metrics_dataframe["checkpoint_dir_name"].tolist()
+        assert [name for name in names if isinstance(name, str)] == ["checkpoint_000000", "checkpoint_000001"]
 
 
 def sparse(config):

@@ -84,11 +84,12 @@ def to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
     import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 
     names = in_order_of_appearance(rows) if columns is None else columns
-    data = {name: _column([row.get(name) for row in rows]) for name in names}
+    data = {name: column([row.get(name) for row in rows]) for name in names}
     return pd.DataFrame(data, index=pd.RangeIndex(len(rows)))
 
 
-def _column(values: list[Any]) -> pd.Series[Any]:
+def column(values: list[Any]) -> pd.Series[Any]:
+    """Return one column of `to_frame`."""
     import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 
     kinds = {type(value) for value in values}

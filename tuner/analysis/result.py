@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -18,7 +17,8 @@ from tuner.storage import layout, remote
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 
 from .best import best_place, newest_of, with_newest
-from .frames import flat_config, flat_metrics, in_order_of_appearance, in_usual_order, to_frame
+from .frames import flat_metrics
+from .metrics_table import MetricsFrames, TableTrial
 from .ranking import Mode, check_mode, is_number, step_rank, unknown_metric
 from .rows import MemoryRows, Rows
 from .trial_files import read_trial_files, trial_failed
@@ -51,6 +51,7 @@ class Result:
         kept_checkpoints: Every checkpoint still on the disk, in ascending order of its score, so that the best one is last.
         num_to_keep: How many of them `best_checkpoints` lists; None for all.
         rows: Where all of its results are read when they are asked for.
+        frames: The frames of all trials of the experiment; None where it is alone.
 
     Departures:
         `best_metrics` and `best_checkpoint` belong to the best step; Ray Tune offers the last result and, as ``checkpoint``, the latest
@@ -71,6 +72,7 @@ class Result:
     kept_checkpoints: Sequence[Checkpoint] = ()
     num_to_keep: int | None = None
     rows: Rows = field(default_factory=lambda: MemoryRows({}))
+    frames: MetricsFrames | None = None
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Result:
@@ -183,14 +185,11 @@ class Result:
     def metrics_dataframe(self) -> pd.DataFrame:
         """Every result of the trial as a row, flattened with ``/``, its configuration in ``config/...``; empty if it never reported.
 
-        ``config/...`` is the configuration in force at each row; ``done`` of the last row tells whether the trial is over.
+        ``config/...`` is the configuration in force at each row; ``done`` of the last row tells whether the trial is over. The frames of
+        all trials are read together as soon as more than a few of them are asked for.
         """
-        results = self.rows.of(self.trial_id)
-        configs = [flat_config(config) for config in self.rows.configs(self.trial_id) or ()] or repeat(flat_config(self.config))
-        rows = [{**flat_metrics(row), **config} for row, config in zip(results, configs, strict=False)]
-        if rows:
-            rows[-1][DONE] = self.metrics.get(DONE, False)
-        return to_frame(rows, in_usual_order(in_order_of_appearance(rows)))
+        frames = self.frames or MetricsFrames([TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))], self.rows)
+        return frames.of(self.trial_id)
 
     @property
     def filesystem(self) -> Any:
@@ -228,7 +227,14 @@ class Result:
 
 
 def result_of(
-    trial: Trial, experiment_path: str, rows: Rows, retention: RetentionPolicy, *, metric: str | None, mode: Mode | None
+    trial: Trial,
+    experiment_path: str,
+    rows: Rows,
+    retention: RetentionPolicy,
+    *,
+    metric: str | None,
+    mode: Mode | None,
+    frames: MetricsFrames | None = None,
 ) -> Result:
     """Return the result of a trial that the engine ran.
 
@@ -239,6 +245,7 @@ def result_of(
         retention: How its checkpoints are ranked.
         metric: The metric that the experiment optimises, flattened, if it names one; it chooses the best step.
         mode: ``"min"`` or ``"max"``: the direction in which that metric is optimised.
+        frames: The frames of all trials.
     """
     directory = trial.local_path or layout.trial_path(experiment_path, trial.trial_id)
     config = dict(trial.config)
@@ -261,6 +268,7 @@ def result_of(
         kept_checkpoints=[Checkpoint(Path(directory, record.directory)) for record in ranked(trial.checkpoints, retention)],
         num_to_keep=retention.num_to_keep,
         rows=rows,
+        frames=frames,
     )
 
 

@@ -20,10 +20,11 @@ from tuner.storage.recovery import read as journal_records
 from .best import SCOPES, Scope, best_first, best_place
 from .directories import read_directory
 from .importances import At, Evaluator, require_optuna
+from .metrics_table import MetricsFrames, TableTrial
 from .overview import last_rows, trials_frame, whereabouts
 from .persistence import Persistence
 from .ranking import Mode, check_mode, mode_among, objective_of, unknown_metric
-from .result import Result, result_of
+from .result import Result, is_over, result_of
 from .rows import Row, Rows
 from .story import story_of
 from .table import format_trials, html_trials
@@ -79,7 +80,11 @@ class ResultGrid(Sequence[Result]):
         self._retention = retention or RetentionPolicy()
         self._persistence = persistence
         self._several = several
-        self._results = [result_of(trial, self._path, rows, self._retention, metric=metric, mode=mode) for trial in self._trials]
+        told = [TableTrial(trial.trial_id, trial.config, is_over(trial), trial.num_rows) for trial in self._trials]
+        self._frames = MetricsFrames(told, rows)
+        self._results = [
+            result_of(trial, self._path, rows, self._retention, metric=metric, mode=mode, frames=self._frames) for trial in self._trials
+        ]
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str], metric: str | None = None, mode: Mode | None = None) -> ResultGrid:
@@ -357,6 +362,43 @@ class ResultGrid(Sequence[Result]):
         else:
             chosen = self._best_rows(filter_metric, filter_mode)
         return trials_frame(self._results, chosen)
+
+    def get_metrics_dataframe(self) -> pd.DataFrame:
+        """Return a table with a row for every result of every trial, those of one trial after those of another: what plots are made of.
+
+        Returns:
+            The columns of `Result.metrics_dataframe`: ``trial_id``; the metrics under flattened names; ``training_iteration``; the
+            configuration in force at the result as ``config/...``; and what the engine adds to each result. What a trial has not reported,
+            or has not among its hyperparameters, is missing. Results that were superseded by a retry are left out; trials that never
+            reported have no row.
+
+        Raises:
+            StorageError: If the journal cannot be read.
+
+        Example:
+            >>> import tuner as tune
+            >>> def train(config):
+            ...     for step in range(3):
+            ...         tune.report({"loss": config["x"] / (step + 1)})
+            >>> tuner = tune.Tuner(
+            ...     train,
+            ...     param_space={"x": tune.grid_search([6, 12])},
+            ...     run_config=tune.RunConfig(name="curves", storage_path=getfixture("tmp_path"), verbose=0),
+            ... )
+            >>> frame = tuner.fit().get_metrics_dataframe()
+            >>> print(frame[["trial_id", "loss", "training_iteration", "config/x"]])
+              trial_id  loss  training_iteration  config/x
+            0   t00000   6.0                   1         6
+            1   t00000   3.0                   2         6
+            2   t00000   2.0                   3         6
+            3   t00001  12.0                   1        12
+            4   t00001   6.0                   2        12
+            5   t00001   4.0                   3        12
+
+        Departures:
+            Ray Tune has a frame for each trial only, in which ``config/...`` is the last configuration in every row.
+        """
+        return self._frames.joined()
 
     def get_param_importances(
         self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova", iteration: At = "common"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Protocol, final
 
-from tuner.core.result import TRAINING_ITERATION
-from tuner.core.trial import Trial
+from tuner.core.result import CHECKPOINT_DIR_NAME, TRAINING_ITERATION
+from tuner.core.trial import Trial, checkpoint_directory_name
+from tuner.storage.records import RESULT
 from tuner.storage.rows import ResultIndex
+from tuner.storage.rows import rows as journal_rows
 
 Row = dict[str, Any]
 """A result, nested as reported, with the auto-filled keys but without ``config``."""
+Reported = tuple[str, int, Row]
+"""The trial that reported a result, its branch, see `current`, and the result."""
 
 
 class Rows(Protocol):
@@ -29,6 +34,19 @@ class Rows(Protocol):
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
         """Return the configuration in force at each of these results; None where it never changed."""
+
+    def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
+        """Yield all that these trials reported, also what is superseded; each trial's results in their order, those of several mixed.
+
+        A result tells the checkpoint that was saved after it, where `of` tells only of one that was reported with it.
+
+        Args:
+            trial_ids: The trials.
+            are_few: Look these up instead of going through the results of all trials.
+        """
+
+    def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the configuration of each of the trial's branches, see `current`; empty where it never changed."""
 
 
 @final
@@ -57,10 +75,23 @@ class MemoryRows:
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
         """Return the configuration in force at each of the trial's results; None where it never changed."""
-        return _configs_of(self._current(trial_id), self._configs.get(trial_id, ()))
+        return _configs_of(self._current(trial_id), self.configs_by_branch(trial_id))
+
+    def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
+        """Yield all that these trials reported, one trial after the other."""
+        for trial_id in trial_ids:
+            for branch, result in self._reported(trial_id):
+                yield trial_id, branch, dict(result)
+
+    def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the configuration of each of the trial's branches; empty where it never changed."""
+        return self._configs.get(trial_id, ())
+
+    def _reported(self, trial_id: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        return zip(self._branches.get(trial_id) or repeat(0), self._results.get(trial_id, ()), strict=False)
 
     def _current(self, trial_id: str) -> list[tuple[int, Row]]:
-        return current(zip(self._branches.get(trial_id) or repeat(0), self._results.get(trial_id, ()), strict=False))
+        return current(self._reported(trial_id))
 
 
 @final
@@ -90,13 +121,34 @@ class JournalRows:
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
         """Return the configuration in force at each of the trial's results; None where it never changed."""
-        history = self._histories.get(trial_id, _PLAIN)
-        return _configs_of(self._current(trial_id), history.configs) if history.grafted else None
+        configs = self.configs_by_branch(trial_id)
+        return _configs_of(self._current(trial_id), configs) if configs else None
 
-    def _current(self, trial_id: str) -> list[tuple[int, Row]]:
+    def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
+        """Yield all that these trials reported, in one pass over the journal unless they are few.
+
+        Raises:
+            DamagedJournal: If records are missing or do not verify.
+        """
+        if are_few:
+            records: Iterable[Mapping[str, Any]] = itertools.chain.from_iterable(map(self._records, trial_ids))
+        else:
+            records = journal_rows(self._path, trial_ids)
+        return _reported(records, self._histories)
+
+    def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the configuration of each of the trial's branches; empty where it never changed."""
+        history = self._histories.get(trial_id, _PLAIN)
+        return history.configs if history.grafted else ()
+
+    def _records(self, trial_id: str) -> Iterator[dict[str, Any]]:
         if self._index is None:
             self._index = ResultIndex(self._path)
-        return current(_counted(self._index.of(trial_id), self._histories.get(trial_id, _PLAIN)))
+        return self._index.of(trial_id)
+
+    def _current(self, trial_id: str) -> list[tuple[int, Row]]:
+        results = (record for record in self._records(trial_id) if record["k"] == RESULT)
+        return current(_counted(results, self._histories.get(trial_id, _PLAIN)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +195,56 @@ def _counted(records: Iterable[Mapping[str, Any]], history: History) -> Iterator
             yield history.branch_of(latest), record["m"]
 
 
+def _reported(records: Iterable[Mapping[str, Any]], histories: Mapping[str, History]) -> Iterator[Reported]:
+    """Yield what records of results and saved checkpoints tell, as `_counted`; each result once it can no longer get a checkpoint."""
+    latest: dict[str, int] = {}
+    held: dict[str, Reported] = {}
+    for record in records:
+        trial_id, attempt = record["id"], record["a"]
+        history = histories.get(trial_id, _PLAIN)
+        if attempt < latest.get(trial_id, history.superseded + 1):
+            continue
+        if record["k"] != RESULT:
+            if latest.get(trial_id) == attempt:
+                held[trial_id][2][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(record["c"]["index"])
+            continue
+        if trial_id in held:
+            yield held[trial_id]
+        latest[trial_id] = attempt
+        held[trial_id] = trial_id, history.branch_of(attempt) if history.grafted else 0, record["m"]
+    yield from held.values()
+
+
 def current(results: Iterable[tuple[int, Mapping[str, Any]]]) -> list[tuple[int, Row]]:
     """Return the results that no later attempt has superseded, each behind the number of its branch.
 
     Args:
         results: All that one trial reported, in that order, each behind the number of its branch: how many exploits lay behind the trial.
-            Within a branch, an iteration that is not above the one before it shows that an attempt went on from an earlier checkpoint.
     """
-    rows: list[tuple[int, Row]] = []
+    reported = list(results)
+    places = surviving((branch, result.get(TRAINING_ITERATION)) for branch, result in reported)
+    return [(branch, dict(result)) for branch, result in map(reported.__getitem__, places)]
+
+
+def surviving(results: Iterable[tuple[int, int | None]]) -> list[int]:
+    """Return the places of the results that no later attempt has superseded.
+
+    Args:
+        results: Branch and iteration of all that one trial reported, in that order; results without an iteration are counted. Within a
+            branch, an iteration that is not above the one before it shows that an attempt went on from an earlier checkpoint.
+    """
+    places: list[int] = []
+    iterations: list[int] = []
     branch, num_earlier = 0, 0
-    for number, result in results:
+    for place, (number, told) in enumerate(results):
         if number != branch:
-            branch, num_earlier = number, len(rows)
-        iteration = result.get(TRAINING_ITERATION, len(rows) + 1)
-        while len(rows) > num_earlier and rows[-1][1].get(TRAINING_ITERATION, len(rows)) >= iteration:
-            rows.pop()
-        rows.append((number, dict(result)))
-    return rows
+            branch, num_earlier = number, len(places)
+        iteration = len(places) + 1 if told is None else told
+        while len(places) > num_earlier and iterations[-1] >= iteration:
+            del places[-1], iterations[-1]
+        places.append(place)
+        iterations.append(iteration)
+    return places
 
 
 def _configs_of(rows: Sequence[tuple[int, Row]], configs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:

@@ -71,6 +71,7 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
 }
 """The types of a record's fields."""
 RESULT: Final = "result"
+SAVED: Final = "saved"
 ROUTINE_END: Final = "turn"
 """Field of a record before which a turn ended in routine, see `TurnEnded`: when it ended, in seconds."""
 
@@ -190,7 +191,7 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
         case CheckpointRequested(trial_id):
             return {"k": "checkpoint_requested", "id": trial_id}
         case CheckpointSaved(trial_id, attempt, checkpoint):
-            return {"k": "saved", "id": trial_id, "a": attempt, "c": checkpoint_fields(checkpoint)}
+            return {"k": SAVED, "id": trial_id, "a": attempt, "c": checkpoint_fields(checkpoint)}
         case CheckpointFailed(trial_id, attempt, failure):
             return {"k": "save_failed", "id": trial_id, "a": attempt, "failure": failure_fields(failure)}
         case CheckpointLost(trial_id, index, why):
@@ -359,7 +360,7 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "started": lambda body: WorkerStarted(body["id"], body["a"], body["pid"]),
     "exited": _exited,
     "checkpoint_requested": lambda body: CheckpointRequested(body["id"]),
-    "saved": lambda body: CheckpointSaved(body["id"], body["a"], CheckpointRecord(**body["c"])),
+    SAVED: lambda body: CheckpointSaved(body["id"], body["a"], CheckpointRecord(**body["c"])),
     "save_failed": _checkpoint_failed,
     "checkpoint_lost": lambda body: CheckpointLost(body["id"], body["index"], body["why"]),
     "stop_requested": lambda body: StopRequested(body["rule"], body["is_urgent"]),
