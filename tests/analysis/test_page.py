@@ -145,6 +145,18 @@ def test_causes_differ_by_type_and_by_message_without_its_numbers(make, grid, pa
     assert ("Traceback of t1" in text, "Traceback of t2Traceback" in text) == (True, False)
 
 
+def test_the_same_exception_at_the_same_line_is_one_cause_whatever_its_message(make, grid, page_of):
+    trials = [make.failed(f"t{number}", config={"x": number}) for number in range(4)]
+    for number, trial in enumerate(trials):
+        frame = f'  File "/home/me/train.py", line {12 if number else 30}, in train\n    x'
+        told = f"no file {'abcd'[number]}.npz"
+        trial.failures = [Failure("OSError", told, f"Traceback (most recent call last):\n{frame}\nOSError: {told}")]
+    text = page_of(grid(trials)).text
+    assert "4 of 4 trials failed, for 2 causes" in text
+    assert "3 trials OSError: no file b.npz" in text
+    assert "at train.py:12 in train" in text
+
+
 def test_the_foot_tells_how_the_experiment_was_searched_and_how_to_reproduce_it(experiment, page_of):
     text = page_of(experiment("asha")).text
     for told in (

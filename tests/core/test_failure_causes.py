@@ -1,11 +1,13 @@
 """The same exception at the same place is one cause: it is not tried for ever, and does not fail a hundred trials."""
 
+from dataclasses import replace
+
 from tests.core.conversation import BOOM, Conversation, starts, suggest
 from tuner.core.commands import AttemptFailed
 from tuner.core.events import DriverRestarted, Outcome, WorkerStarted
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, cause_of
-from tuner.core.memory import trial_fields, trial_from
+from tuner.core.memory import failure_fields, failure_from, trial_fields, trial_from
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Ending, Failure, Status
 
@@ -21,6 +23,13 @@ def test_a_cause_is_the_exception_and_the_users_line():
     assert cause_of(raised(message="1 GiB")) == cause_of(raised(message="2 GiB"))
     assert cause_of(raised(line=13)) != cause_of(raised())
     assert cause_of(raised("KeyError")) != cause_of(raised())
+
+
+def test_a_place_that_the_worker_told_counts_and_survives_a_restore():
+    told = replace(raised(), place="own.py:3 in step")
+    assert str(cause_of(told)) == "RuntimeError at own.py:3 in step"
+    assert failure_from(failure_fields(told)) == told
+    assert failure_from(failure_fields(raised())) == raised()
 
 
 def test_of_a_chain_the_last_exception_counts():
@@ -39,6 +48,10 @@ def test_all_in_a_library_is_placed_there():
 def test_without_a_traceback_the_message_counts_without_its_numbers():
     killed = Failure("killed by SIGKILL", "worker 4711 used 8 GiB", "the last lines of stderr")
     assert str(cause_of(killed)) == "killed by SIGKILL: worker # used # GiB"
+
+
+def test_of_messages_all_numbers_are_left_out():
+    assert len({cause_of(Failure("lost", f"lr={text}")) for text in ("0.1", "2e-05", "3", "0x7fa")}) == 1
 
 
 def fail(talk, failure, trial_id="t00000"):

@@ -3,9 +3,11 @@ import linecache
 
 import pytest
 
+from tuner.core.failure_causes import cause_of
 from tuner.core.trial import Failure
 from tuner.execution import attempt
 from tuner.execution.failures import MAX_MESSAGE_LENGTH, MAX_TRACEBACK_LENGTH, as_message, describe, with_notebook_source
+from tuner.execution.values import Converter
 
 
 class UnprintableError(Exception):
@@ -106,7 +108,30 @@ def test_endless_recursion_can_be_described():
 
 
 def test_a_failure_travels_as_strings():
-    assert as_message(Failure("E", "m", "t")) == {"kind": "E", "message": "m", "traceback": "t", "bases": []}
+    told = {"kind": "E", "message": "m", "traceback": "t", "bases": ["B"], "place": "train.py:3"}
+    assert as_message(Failure("E", "m", "t", ("B",), "train.py:3")) == told
+
+
+def test_a_failure_is_placed_at_the_users_line_that_called_the_engine():
+    def train():
+        Converter().convert({"training_iteration": -1})
+
+    with pytest.raises(ValueError, match="training_iteration") as caught:
+        train()
+    failure = describe(caught.value)
+    assert "values.py" in failure.traceback
+    line = train.__code__.co_firstlineno + 1
+    assert failure.place == f"test_failures.py:{line} in train"
+    assert str(cause_of(failure)) == f"ValueError at {failure.place}"
+
+
+def test_the_place_is_known_where_the_traceback_is_too_long_to_be_kept():
+    def train():
+        raise ValueError("x" * 100_000)
+
+    with pytest.raises(ValueError, match="xxx") as caught:
+        train()
+    assert describe(caught.value).place == f"test_failures.py:{train.__code__.co_firstlineno + 1} in train"
 
 
 def test_a_traceback_is_completed_by_lines_that_were_typed_into_a_notebook(monkeypatch):

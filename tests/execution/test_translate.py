@@ -34,6 +34,10 @@ FAILURE = {"kind": "ValueError", "message": "no", "traceback": "..."}
             WorkerExited("t", 1, Outcome.FAILED, Failure("ValueError", "no", "...")),
         ),
         (
+            {"kind": "save_failed", "failure": {**FAILURE, "bases": ["B"], "place": "a.py:3"}},
+            CheckpointFailed("t", 1, Failure("ValueError", "no", "...", ("B",), "a.py:3")),
+        ),
+        (
             {"kind": "exited", "outcome": "unsaved", "failure": FAILURE},
             WorkerExited("t", 1, Outcome.UNSAVED, Failure("ValueError", "no", "...")),
         ),

@@ -18,7 +18,7 @@ COMMON_FAILURE: Final = "common_failure"
 _FRAME: Final = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _SEPARATOR: Final = re.compile(r"[/\\]")
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python3", "\\Lib\\", "<frozen ")
 """What the path of a library's file contains: where the user's own code called it says more than where in it the exception arose."""
 
@@ -52,14 +52,36 @@ def cause_of(failure: Failure) -> Cause:
         >>> str(cause_of(Failure("KeyError", "3", told)))
         'KeyError at train.py:12 in train'
     """
-    frames = list(_FRAME.finditer(failure.traceback, max(failure.traceback.rfind(_TRACEBACK), 0)))
-    own = [frame for frame in frames if not any(part in frame["file"] for part in _LIBRARIES)]
+    place = failure.place or place_in(failure.traceback)
+    return Cause(failure.kind, place) if place else Cause(failure.kind, _NUMBER.sub("#", failure.message), is_exception=False)
+
+
+def by_cause(failed: Iterable[Trial]) -> dict[Cause | None, list[Trial]]:
+    """Return trials by the cause of their latest failure, in the order in which the first of each cause comes; None for no failure."""
+    groups: dict[Cause | None, list[Trial]] = {}
+    for trial in failed:
+        groups.setdefault(cause_of(trial.failures[-1]) if trial.failures else None, []).append(trial)
+    return groups
+
+
+def place_in(traceback: str, engine: Sequence[str] = ()) -> str:
+    """Return where in the user's code an exception arose, e.g. ``"train.py:12 in train"``; empty if the text is no traceback.
+
+    Args:
+        traceback: A formatted traceback. Of a chain of exceptions, the last one counts.
+        engine: With what the paths of the engine's files begin. Like files of libraries, they are not the user's.
+    """
+    frames = list(_FRAME.finditer(traceback, max(traceback.rfind(_TRACEBACK), 0)))
+    own = [frame for frame in frames if not frame["file"].startswith(tuple(engine)) and not _is_library(frame["file"])]
     if not frames:
-        return Cause(failure.kind, _NUMBER.sub("#", failure.message), is_exception=False)
+        return ""
     frame = (own or frames)[-1]
     function = f" in {frame['function']}" if frame["function"] else ""
-    name = _SEPARATOR.split(frame["file"])[-1]
-    return Cause(failure.kind, f"{name}:{frame['line']}{function}")
+    return f"{_SEPARATOR.split(frame['file'])[-1]}:{frame['line']}{function}"
+
+
+def _is_library(file: str) -> bool:
+    return any(part in file for part in _LIBRARIES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,10 +189,11 @@ def checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
 
 def failure_fields(failure: Failure) -> Fields:
     """Return a failure as JSON values."""
-    fields = {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
-    return {**fields, "bases": list(failure.bases)} if failure.bases else fields
+    fields: Fields = {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback}
+    bases = {"bases": list(failure.bases)} if failure.bases else {}
+    return fields | bases | ({"place": failure.place} if failure.place else {})
 
 
 def failure_from(fields: Mapping[str, Any]) -> Failure:
-    """Return the failure that `failure_fields` has described; earlier releases did not note what an exception is derived from."""
+    """Return the failure that `failure_fields` has described; earlier releases noted neither bases nor place."""
     return Failure(**{**fields, "bases": tuple(fields.get("bases", ()))})

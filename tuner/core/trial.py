@@ -72,12 +72,14 @@ class Failure:
         message: One line.
         traceback: The formatted traceback, or what is known instead of it (the last lines of stderr); may be empty.
         bases: Names of the classes that the exception's type is derived from, nearest first; empty where there is no exception.
+        place: Where in the user's code, e.g. ``"train.py:12 in train"``, as the worker told it; empty where that is not known.
     """
 
     kind: str
     message: str
     traceback: str = ""
     bases: tuple[str, ...] = ()
+    place: str = ""
 
     def __str__(self) -> str:
         """Return ``kind: message``."""

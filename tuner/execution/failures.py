@@ -9,10 +9,12 @@ from __future__ import annotations
 import linecache
 import re
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tuner.core.failure_causes import place_in
 from tuner.core.trial import Failure
 
 from .secrets import conceal
@@ -22,6 +24,9 @@ MAX_TRACEBACK_LENGTH = 16_000
 
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 _ENGINE = str(Path(__file__).parent)
+_SOURCE = Path(__file__).parents[2]
+_PACKAGES = tuple(str(_SOURCE / name / "_")[:-1] for name in ("tuner", "schedulers", "searchers"))
+"""Folders of the engine, which may be anywhere: in an editable install they are not below ``site-packages``."""
 
 
 def describe(error: BaseException) -> Failure:
@@ -33,12 +38,14 @@ def describe(error: BaseException) -> Failure:
     """
     text = f"exited with code {_safe_text(error.code)}" if isinstance(error, SystemExit) else _safe_text(error)
     bases = tuple(_encodable(kind.__name__) for kind in type(error).__mro__[1:] if kind not in (Exception, BaseException, object))
-    return Failure(_encodable(type(error).__name__), _encodable(_one_line(conceal(text))), _encodable(_traceback(error)), bases)
+    trace = _encodable(_traceback(error))
+    place = place_in(trace, _PACKAGES)
+    return Failure(_encodable(type(error).__name__), _encodable(_one_line(conceal(text))), _shortened(trace), bases, place)
 
 
 def as_message(failure: Failure) -> dict[str, Any]:
     """Return the failure in the form in which it travels, see `messages`."""
-    return {"kind": failure.kind, "message": failure.message, "traceback": failure.traceback, "bases": list(failure.bases)}
+    return {**asdict(failure), "bases": list(failure.bases)}
 
 
 def with_notebook_source(trace: str) -> str:
@@ -74,9 +81,12 @@ def _one_line(text: str) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        text = conceal("".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__))))
+        return conceal("".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__))))
     except BaseException:  # noqa: BLE001  (formatting runs code of the exception's own)
         return "the traceback cannot be formatted"
+
+
+def _shortened(text: str) -> str:
     if len(text) > MAX_TRACEBACK_LENGTH:
         half = MAX_TRACEBACK_LENGTH // 2
         text = f"{text[:half]}\n  ... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"

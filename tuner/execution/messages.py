@@ -5,7 +5,7 @@ From the worker: strict JSON objects, one a line, with the key ``kind``::
     {"kind": "started", "pid": 4711}
     {"kind": "result", "metrics": {...}, "checkpoint": null | {"index", "iteration", "time_total_s", "counters"}}
     {"kind": "saved", "checkpoint": {...}}
-    {"kind": "save_failed", "failure": {"kind", "message", "traceback", "bases"}}
+    {"kind": "save_failed", "failure": {"kind", "message", "traceback", "bases", "place"}}
     {"kind": "exited", "outcome": "completed" | "stopped" | "failed" | "unsaved", "failure": null | {...},
      "stays": bool, "late_imports": [...], "packages": {"torch": "2.9.0"}}
     {"kind": "unfit"}

@@ -86,10 +86,10 @@ def _checkpoint(message: Mapping[str, Any]) -> CheckpointRecord:
 def _failure(message: Mapping[str, Any]) -> Failure:
     fields = _mapping(message, "failure")
     kind, text, traceback = (fields.get(name) for name in ("kind", "message", "traceback"))
-    bases = fields.get("bases", [])
-    if all(isinstance(part, str) for part in (kind, text, traceback)) and _is_list_of_strings(bases):
-        return Failure(str(kind), str(text), with_notebook_source(str(traceback)), tuple(bases))
-    raise _malformed("failure", "an object with the strings kind, message and traceback, and the list of strings bases", fields)
+    bases, place = fields.get("bases", []), fields.get("place", "")
+    if all(isinstance(part, str) for part in (kind, text, traceback, place)) and _is_list_of_strings(bases):
+        return Failure(str(kind), str(text), with_notebook_source(str(traceback)), tuple(bases), str(place))
+    raise _malformed("failure", "an object with the strings kind, message, traceback and place, and the list of strings bases", fields)
 
 
 def _is_list_of_strings(value: Any) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tuner.core.failure_causes import Cause
+from tuner.core.failure_causes import Cause, by_cause
 from tuner.core.progress import Progress
 from tuner.core.result import flatten
 from tuner.core.tracked_metric import Evaluation
@@ -15,7 +15,7 @@ from tuner.core.trial import Failure, Status, Trial
 
 from .curves import Curves
 from .formatting import duration, printable, shorten, show
-from .progress_table import TableOptions, by_cause, differing, failure_table, listed, log_path, training_time, trial_table, unique
+from .progress_table import TableOptions, differing, failure_table, listed, log_path, training_time, trial_table, unique
 from .view import GAP, Line, Piece, Tone, View, line
 
 _BAR_CELLS: Final = 20
@@ -58,7 +58,7 @@ def live_view(scene: Scene, width: int, height: int | None = None) -> View:
     """
     progress, options = scene.progress, scene.options
     view: list[Line] = [headline(progress, width), best_line(progress), counts_line(progress)]
-    groups = by_cause(reversed(scene.failed.values()))
+    groups = list(by_cause(reversed(scene.failed.values())).values())
     num_failures = min(len(groups), options.max_error_rows)
     room = 10_000 if height is None else max(1, height - _LINES_BESIDE_ROWS)
     if height is not None and num_failures:
@@ -86,7 +86,7 @@ def summary_view(scene: Scene, width: int) -> View:
         line(Piece(done, Tone.STRONG), *_state_counts(progress), is_whole=True),
         *_best_configuration(progress),
         trial_table(leaders, progress, options, scene.curves, width),
-        *_failures(by_cause(failed)[: options.max_error_rows], len(failed), scene, width),
+        *_failures(list(by_cause(failed).values())[: options.max_error_rows], len(failed), scene, width),
         *([line(f"results in {_path(scene.experiment_path)}", is_whole=True)] if scene.experiment_path else []),
     ]
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.core.failure_causes import Cause, cause_of
 from tuner.core.progress import Progress
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
@@ -103,14 +102,6 @@ def trial_table(
     if TIME_TOTAL_S not in (options.metric_columns or {}):
         columns.append(Column("time", [training_time(trial) for trial in trials], 2, is_number=True))
     return Table(columns, [_tone(trial, progress) for trial in trials])
-
-
-def by_cause(failed: Iterable[Trial]) -> list[list[Trial]]:
-    """Return trials whose latest attempt has failed in groups, one for each cause, in the order in which the first of each comes."""
-    groups: dict[Cause | None, list[Trial]] = {}
-    for trial in failed:
-        groups.setdefault(cause_of(trial.failures[-1]) if trial.failures else None, []).append(trial)
-    return list(groups.values())
 
 
 def failure_table(groups: Sequence[Sequence[Trial]], experiment_path: Path | None, width: int) -> Table:

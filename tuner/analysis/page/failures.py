@@ -26,9 +26,9 @@ def failures_section(source: Source) -> str:
     if not groups:
         return '<section id="failed" class="wide"><h2>Failed trials</h2><p class="note">No trial failed.</p></section>'
     causes = "one cause" if len(groups) == 1 else f"{len(groups)} causes"
-    note = f"{num_failed:,} of {len(source.trials):,} trials failed, for {causes}; messages that differ in numbers alone count as one."
+    note = f"{num_failed:,} of {len(source.trials):,} trials failed, for {causes}; the same exception at the same line is one cause."
     if len(groups) > _MAX_GROUPS:
-        note += f" Shown are the {_MAX_GROUPS} most frequent."
+        note += f" The {_MAX_GROUPS} most frequent are shown."
     params = [axis.name for axis in axes(source.trials)]
     blocks = "\n".join(_block(group, params) for group in groups[:_MAX_GROUPS])
     return f'<section id="failed" class="wide"><h2>Failed trials</h2><p class="note">{note}</p>\n{blocks}</section>'
@@ -57,7 +57,8 @@ def _block(group: FailureGroup, params: list[str]) -> str:
         shown = group.traceback if len(group.traceback) <= _MAX_TRACEBACK else f"…{group.traceback[-_MAX_TRACEBACK:]}"
         traceback = f"<details><summary>Traceback of {escape(group.trials[0].trial_id)}</summary><pre>{escape(shown)}</pre></details>"
     count = f"{num_trials:,} trial{'s' if num_trials > 1 else ''}"
+    place = f'<p class="note">at {escape(short_text(group.place, _MAX_ERROR))}</p>' if group.place else ""
     return (
-        f'<div class="failure"><h3><span class="count">{count}</span> {escape(short_text(group.error, _MAX_ERROR))}</h3>{traceback}'
+        f'<div class="failure"><h3><span class="count">{count}</span> {escape(short_text(group.error, _MAX_ERROR))}</h3>{place}{traceback}'
         f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}</div>'
     )

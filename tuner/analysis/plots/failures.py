@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from tuner.core.failure_causes import Cause, by_cause
 from tuner.core.trial import Status, Trial
 from tuner.storage.layout import ERROR, STDERR, trial_directory
 
 from .source import Source
-
-_VARYING: Final = re.compile(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
-"""What differs between messages of one cause: numbers and addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +35,17 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Trials that failed for the same cause: an exception of one type whose messages differ at most in numbers.
+    """Trials that failed for the same cause: the same exception at the same line of the user's code, see `cause_of`.
 
     Attributes:
+        place: The line of the user's code, e.g. ``"train.py:12 in train"``; empty where that is not known.
         error: What the first of them failed with.
         trials: These trials.
         configs: The flattened configuration of each.
         traceback: The traceback of the first, empty for none.
     """
 
+    place: str
     error: str
     trials: Sequence[Failed]
     configs: Sequence[Mapping[str, Any]]
@@ -60,12 +59,7 @@ def failed(source: Source) -> list[Failed]:
 
 def failure_groups(source: Source) -> list[FailureGroup]:
     """Return the trials that failed for good by cause, the most frequent cause first."""
-    groups: dict[str, list[Trial]] = {}
-    for trial in _in_error(source):
-        failure = trial.failures[-1] if trial.failures else None
-        cause = "unknown" if failure is None else f"{failure.kind}: {_VARYING.sub('0', failure.message)}"
-        groups.setdefault(cause, []).append(trial)
-    found = [_group(trials, source.experiment_path) for trials in groups.values()]
+    found = [_group(cause, trials, source.experiment_path) for cause, trials in by_cause(_in_error(source)).items()]
     return sorted(found, key=lambda group: len(group.trials), reverse=True)
 
 
@@ -73,9 +67,10 @@ def _in_error(source: Source) -> list[Trial]:
     return [trial for trial in source.trials if trial.status is Status.ERROR]
 
 
-def _group(trials: Sequence[Trial], experiment_path: str) -> FailureGroup:
+def _group(cause: Cause | None, trials: Sequence[Trial], experiment_path: str) -> FailureGroup:
     failure = trials[0].failures[-1] if trials[0].failures else None
     return FailureGroup(
+        place=cause.place if cause and cause.is_exception else "",
         error=str(failure) if failure else "unknown",
         trials=[_failed(trial, experiment_path) for trial in trials],
         configs=[trial.evaluated_params for trial in trials],
