@@ -38,7 +38,7 @@ _log = logging.getLogger("tuner")
 
 
 class Observers:
-    """Everybody who hears of what happens: the searcher first, then the callbacks in their order.
+    """Everybody who hears of what happens: the searcher at the end of the turn at the earliest, the callbacks at once, in their order.
 
     Args:
         suggestions: Where the searcher is told.
