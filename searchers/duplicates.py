@@ -75,7 +75,6 @@ class DuplicateGuard(SearcherWrapper):
         self.max_tries = max_tries
         self._space: Mapping[str, Any] = {}
         self._num_points: int | None = None
-        self._num_samples = -1
         self._num_suggested = 0
         self._is_exhausted = False
         self._known: dict[str, _Known] = {}
@@ -87,7 +86,7 @@ class DuplicateGuard(SearcherWrapper):
         """Hand everything to the searcher, which is asked for more than ``num_samples`` where it proposes duplicates."""
         self._space = config
         self._num_points = SearchSpace(config).num_configurations()
-        self._num_samples = spec.get("num_samples", -1)
+        self._num_samples = spec.get("num_samples")
         if "num_samples" in spec and self.duplicates != "repeat":
             spec["num_samples"] = -1
         return super().set_search_properties(metric, mode, config, **spec)
@@ -116,7 +115,7 @@ class DuplicateGuard(SearcherWrapper):
         """Return the searcher's next suggestion that is none of the earlier ones, or what else it answers."""
         if self.duplicates == "repeat":
             return self.searcher.suggest(trial_id)
-        total = self.total_samples(self._num_samples)
+        total = None if self._num_samples is None else self.total_samples
         if self._is_exhausted or (total is not None and self._num_suggested >= total):
             return self.FINISHED
         for is_last in [*[False] * self.max_tries, True]:

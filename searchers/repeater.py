@@ -73,9 +73,9 @@ class Repeater(SearcherWrapper):
             spec["num_samples"] = self._num_groups(spec["num_samples"])
         return super().set_search_properties(metric, mode, config, **spec)
 
-    def total_samples(self, num_samples: int) -> int | None:
+    def num_trials_for(self, num_samples: int) -> int | None:
         """Return how many trials there will be: as many configurations as the searcher says, each repeated; None for endless."""
-        num_groups = self.searcher.total_samples(self._num_groups(num_samples))
+        num_groups = self.searcher.num_trials_for(self._num_groups(num_samples))
         return None if num_groups is None else num_groups * self.repeat
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:

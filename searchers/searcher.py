@@ -46,6 +46,15 @@ class Searcher(Declared, ABC):
 
     _metric: str | None = None
     _mode: str | None = None
+    _num_samples: int | None = None
+    _total_samples: int | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Take what a class calls `total_samples` and is a method for its `num_trials_for`, as which earlier releases called it."""
+        super().__init_subclass__(**options)
+        if inspect.isfunction(method := vars(cls).get("total_samples")):
+            setattr(cls, "num_trials_for", method)  # noqa: B010  (mypy lets no method be assigned to)
+            del cls.total_samples
 
     def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
         if metric is not None and (not isinstance(metric, str) or not metric):
@@ -95,6 +104,7 @@ class Searcher(Declared, ABC):
             return False
         self.metric = metric or self.metric
         self.mode = mode or self.mode
+        self._num_samples = spec.get("num_samples", self._num_samples)
         return True
 
     @abstractmethod
@@ -109,8 +119,22 @@ class Searcher(Declared, ABC):
             the next result".
         """
 
-    def total_samples(self, num_samples: int) -> int | None:
-        """Return how many suggestions the experiment takes in all; None for endless.
+    @property
+    def total_samples(self) -> int | None:
+        """How many suggestions the experiment takes in all, None for endless; 0 as long as no experiment has the searcher.
+
+        A subclass may have an attribute of this name for purposes of its own; experiments ask `num_trials_for`.
+        """
+        if self._total_samples is not None:
+            return self._total_samples
+        return 0 if self._num_samples is None else self.num_trials_for(self._num_samples)
+
+    @total_samples.setter
+    def total_samples(self, total_samples: int | None) -> None:
+        self._total_samples = total_samples
+
+    def num_trials_for(self, num_samples: int) -> int | None:
+        """Return how many suggestions an experiment takes in all; None for endless.
 
         Args:
             num_samples: ``TuneConfig.num_samples``, where -1 means endless.
@@ -300,9 +324,12 @@ def tell_properties(searcher: Searcher, metric: str | None, mode: str | None, co
         What the searcher answers: False where it has other settings of its own.
     """
     method = type(searcher).set_search_properties
-    return bool(
+    is_taken = bool(
         searcher.set_search_properties(metric, mode, config, **{name: value for name, value in spec.items() if _takes(method, name)})
     )
+    if is_taken and "num_samples" in spec:
+        searcher._num_samples = spec["num_samples"]  # noqa: SLF001  (its own method may not take it, or hand another number on)
+    return is_taken
 
 
 @functools.lru_cache(maxsize=256)

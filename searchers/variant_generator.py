@@ -38,7 +38,7 @@ class BasicVariantGenerator(Searcher):
         >>> searcher = BasicVariantGenerator(points_to_evaluate=[{"lr": 0.5}])
         >>> searcher.set_search_properties(None, None, {"lr": uniform(0, 1), "depth": grid_search([2, 3])}, seed=0, num_samples=2)
         True
-        >>> searcher.total_samples(2)
+        >>> searcher.total_samples
         4
         >>> searcher.suggest("a"), searcher.suggest("b")
         ({'lr': 0.5, 'depth': 2}, {'lr': 0.5, 'depth': 3})
@@ -61,7 +61,6 @@ class BasicVariantGenerator(Searcher):
         self._is_constant_over_grid = constant_grid_search
         self._own_seed = None if random_state is None else seed_of(random_state)
         self._seed = 0
-        self._num_samples = 1
         self._num_suggested = 0
         self._unfinished: set[str] = set()
         self._space: SearchSpace | None = None
@@ -81,7 +80,7 @@ class BasicVariantGenerator(Searcher):
         self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         return super().set_search_properties(metric, mode, config, **spec)
 
-    def total_samples(self, num_samples: int) -> int | None:
+    def num_trials_for(self, num_samples: int) -> int | None:
         """Return how many suggestions there will be: the samples, each as often as the grid has points; None for endless."""
         if num_samples < 0:
             return None
@@ -90,7 +89,7 @@ class BasicVariantGenerator(Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the next configuration, `FINISHED` after the last one, or None while too many trials are unfinished."""
-        total = self.total_samples(self._num_samples)
+        total = self.num_trials_for(1 if self._num_samples is None else self._num_samples)
         if total is not None and self._num_suggested >= total:
             return self.FINISHED
         if self.max_concurrent and len(self._unfinished) >= self.max_concurrent:

@@ -37,9 +37,9 @@ class SearcherWrapper(Searcher, ABC):
         self.metric, self.mode = self.searcher.metric, self.searcher.mode
         return is_taken
 
-    def total_samples(self, num_samples: int) -> int | None:
+    def num_trials_for(self, num_samples: int) -> int | None:
         """Return what the searcher says."""
-        return self.searcher.total_samples(num_samples)
+        return self.searcher.num_trials_for(num_samples)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Return what the searcher says."""

@@ -149,7 +149,7 @@ class Plan:
             ValueError: If a trial's resource request can never fit.
         """
         request = self._default_request()
-        max_concurrent, max_trials = self.tune.max_concurrent_trials or None, self.searcher.total_samples(self.tune.num_samples)
+        max_concurrent, max_trials = self.tune.max_concurrent_trials or None, self.searcher.num_trials_for(self.tune.num_samples)
         if misfit := ResourcePool(capacity).misfit(request):
             raise ValueError(f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)")
         if not any(request.values()) and max_concurrent is None:

@@ -34,9 +34,9 @@ class TimedSearcher(Searcher):
         """See `Searcher`."""
         return self._searcher.set_search_properties(metric, mode, config, **spec)
 
-    def total_samples(self, num_samples: int) -> int | None:
+    def num_trials_for(self, num_samples: int) -> int | None:
         """See `Searcher`."""
-        return self._searcher.total_samples(num_samples)
+        return self._searcher.num_trials_for(num_samples)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """See `Searcher`."""

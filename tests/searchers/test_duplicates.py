@@ -92,7 +92,7 @@ def test_what_is_left_out_does_not_count():
     guard = DuplicateGuard(BasicVariantGenerator(), "skip")
     guard.set_search_properties(None, None, {"x": randint(0, 8)}, seed=0, num_samples=8)
     assert sorted(guard.suggest(f"t{number}")["x"] for number in range(8)) == list(range(8))
-    assert guard.total_samples(8) == 8
+    assert guard.num_trials_for(8) == 8
 
 
 def test_no_more_than_the_samples_are_proposed():

@@ -98,7 +98,7 @@ def test_a_last_batch_that_is_not_full_is_told_too():
 def test_the_end_of_the_search_takes_no_room():
     limiter = ConcurrencyLimiter(Recorder(), 10)
     assert suggest_all(limiter, "abcdefg")[5:] == [limiter.FINISHED] * 2
-    assert limiter.total_samples(3) == 5
+    assert limiter.num_trials_for(3) == 5
 
 
 def test_ends_of_unknown_trials_are_passed_on():
@@ -124,7 +124,7 @@ def test_a_restored_limiter_goes_on_as_if_uninterrupted(batch):
 def test_search_properties_reach_the_searcher_and_come_back():
     limiter = ConcurrencyLimiter(BasicVariantGenerator(), 2)
     assert limiter.set_search_properties("loss", "min", {"epochs": 1}, num_samples=4)
-    assert (limiter.metric, limiter.mode, limiter.total_samples(4)) == ("loss", "min", 4)
+    assert (limiter.metric, limiter.mode, limiter.num_trials_for(4)) == ("loss", "min", 4)
     assert not limiter.set_search_properties("other", "max", {"epochs": 1})
 
 

@@ -116,13 +116,13 @@ def test_values_no_mean_can_be_taken_of_never_raise():
 
 def test_num_samples_counts_repeats():
     inner, searcher = repeats(3)
-    assert (inner.spec["num_samples"], searcher.total_samples(12), searcher.total_samples(-1)) == (4, 12, None)
+    assert (inner.spec["num_samples"], searcher.num_trials_for(12), searcher.num_trials_for(-1)) == (4, 12, None)
 
 
 def test_a_grid_is_repeated_as_a_whole():
     searcher = Repeater(BasicVariantGenerator(), 2)
     searcher.set_search_properties(None, None, {"d": grid_search([2, 3])}, seed=0, num_samples=2)
-    names = [f"t{number}" for number in range(searcher.total_samples(2))]
+    names = [f"t{number}" for number in range(searcher.num_trials_for(2))]
     assert [searcher.suggest(name)["d"] for name in names] == [2, 2, 3, 3]
     assert searcher.suggest("end") == Searcher.FINISHED
 

@@ -31,7 +31,7 @@ def test_the_full_grid_is_repeated_for_each_sample(sizes, num_samples):
     searcher = prepared(space, num_samples=num_samples)
     found = [tuple(config.values()) for config in drawn(searcher)]
     assert sorted(found) == sorted(list(product(*map(range, sizes))) * num_samples)
-    assert searcher.total_samples(num_samples) == len(found)
+    assert searcher.num_trials_for(num_samples) == len(found)
 
 
 def test_the_first_axis_varies_fastest():
@@ -64,13 +64,13 @@ def test_after_the_last_suggestion_the_search_is_finished_for_good():
 
 def test_minus_one_samples_never_end():
     searcher = prepared(num_samples=-1)
-    assert searcher.total_samples(-1) is None
+    assert searcher.num_trials_for(-1) is None
     assert len(drawn(searcher, limit=50)) == 50
 
 
 def test_a_huge_grid_is_never_built():
     searcher = prepared({f"axis{number}": grid_search(range(1000)) for number in range(5)})
-    assert searcher.total_samples(1) == 1000**5
+    assert searcher.num_trials_for(1) == 1000**5
     assert searcher.suggest("a")["axis0"] == 0
     searcher.load_state_dict(searcher.state_dict() | {"num_suggested": 1000**5 - 1})
     assert set(searcher.suggest("b").values()) == {999}
@@ -81,7 +81,7 @@ def test_points_come_first_and_each_replaces_a_sample():
     searcher = prepared(
         {"lr": uniform(0, 1), "n": randint(0, 9)}, num_samples=3, points_to_evaluate=[{"lr": 0.5, "n": 3}, {"lr": 0.25, "n": 4}]
     )
-    assert searcher.total_samples(3) == 3
+    assert searcher.num_trials_for(3) == 3
     configs = drawn(searcher)
     assert configs[:2] == [{"lr": 0.5, "n": 3}, {"lr": 0.25, "n": 4}]
     assert len(configs) == 3
@@ -89,7 +89,7 @@ def test_points_come_first_and_each_replaces_a_sample():
 
 def test_more_points_than_samples_are_all_evaluated():
     searcher = prepared({"lr": uniform(0, 1)}, points_to_evaluate=[{"lr": 0.1}, {"lr": 0.2}])
-    assert searcher.total_samples(1) == 2
+    assert searcher.num_trials_for(1) == 2
     assert drawn(searcher) == [{"lr": 0.1}, {"lr": 0.2}]
 
 
@@ -104,7 +104,7 @@ def test_points_are_crossed_with_the_axes_they_leave_open():
     searcher = prepared(space, num_samples=3, points_to_evaluate=[{"a": 2}, {"a": 1, "b": 3}])
     found = [tuple(config.values()) for config in drawn(searcher)]
     assert found[:4] == [(2, 1), (2, 2), (2, 3), (1, 3)]
-    assert len(found) == searcher.total_samples(3) == 3 + 1 + 6
+    assert len(found) == searcher.num_trials_for(3) == 3 + 1 + 6
 
 
 def test_points_outside_the_space_are_refused_before_the_first_suggestion():

@@ -104,7 +104,7 @@ class SearcherContract(ABC):
     def test_finished_stays_finished(self) -> None:
         """Suggest nothing more after FINISHED, whatever is told."""
         searcher = self._ready()
-        _Conversation(searcher).run(searcher.total_samples(self.num_samples) or self.num_samples)
+        _Conversation(searcher).run(searcher.num_trials_for(self.num_samples) or self.num_samples)
         has_finished = [searcher.suggest(f"late{number}") == Searcher.FINISHED for number in range(5)]
         assert has_finished == sorted(has_finished), f"nothing but FINISHED may follow FINISHED, got {has_finished}"
 
