@@ -8,7 +8,16 @@ import sys
 
 from .figure import Figure
 
-BENCHMARKS = ("import_time", "first_result", "trial_rate", "report_rate", "driver_scale", "pause_resume", "restore_time")
+BENCHMARKS = (
+    "import_time",
+    "first_result",
+    "trial_rate",
+    "report_rate",
+    "driver_scale",
+    "pause_resume",
+    "checkpoint_files",
+    "restore_time",
+)
 
 
 def run(benchmark: str) -> bool:

@@ -171,7 +171,8 @@ class FailureConfig(Settings):
         fail_fast: True ends the experiment when the first trial has failed; the others stay resumable. ``"raise"`` raises the error
             from ``fit()`` as well. Needs ``max_failures=0``.
         report_timeout_s: A trial that does not report for this many seconds counts as hung: it is killed, which is a failure. The time that
-            its process takes to start and to import what it needs counts as well. None, the default, for never.
+            its process takes to start and to import what it needs counts as well, the time that `report` takes to store a
+            checkpoint does not. None, the default, for never.
         stop_grace_s: How many seconds a trial has to save, clean up and leave once it has been told to stop, before it is killed.
         retry_on: Classes of exceptions that are worth all `max_failures` retries, or the names of such classes: ``[ConnectionError,
             "OutOfMemoryError"]``. Derived classes count as well; they are recorded and compared by their bare names. Named here or not,

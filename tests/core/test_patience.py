@@ -1,6 +1,15 @@
 """How long the engine waits for a worker."""
 
+import pytest
+
+from tests.core.conversation import BOOM, Conversation, answers, kills
+from tuner.core.commands import TrialSilent
+from tuner.core.events import CheckpointFailed, CheckpointRequested, CheckpointStarted, TrialStopRequested
 from tuner.core.patience import LAST_WORDS_S, Patience
+from tuner.core.settings import CheckpointPolicy
+from tuner.core.trial import CheckpointRecord
+
+SAVES = CheckpointPolicy(can_save_on_demand=True)
 
 
 def names(overdue):
@@ -23,6 +32,59 @@ def test_without_a_timeout_a_worker_may_be_silent_for_ever():
     patience = Patience(None, 3.0)
     patience.expect_report("a", 5.0)
     assert patience.exhausted(1e9) == []
+
+
+def storing(talk, *, is_asked):
+    """Let a trial begin to store a checkpoint, of its own accord or since it was asked to, and be at it for long; return who is killed."""
+    talk.begin(1)
+    if is_asked:
+        talk.say(CheckpointRequested("t00000"))
+        assert answers(talk.report("t00000", 1)) == [("t00000", "continue", True)]
+    started = talk.say(CheckpointStarted("t00000", 1), after_s=5.0)
+    return kills([*started, *talk.say(after_s=1000.0)])
+
+
+def ends(talk, *, is_asked, fails):
+    if fails:
+        talk.say(CheckpointFailed("t00000", 1, BOOM))
+    elif is_asked:
+        talk.saved("t00000", 0, 1)
+    else:
+        talk.report("t00000", 2, CheckpointRecord(0, 2))
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_no_time_runs_while_a_checkpoint_is_stored_and_all_of_it_is_left_afterwards(is_asked, fails):
+    talk = Conversation(max_trials=1, report_timeout_s=10.0, checkpoints=SAVES)
+    assert storing(talk, is_asked=is_asked) == []
+    ends(talk, is_asked=is_asked, fails=fails)
+    assert talk.experiment.next_deadline_s() == talk.now_s + 10.0
+    assert kills(talk.say(after_s=9.9)) == []
+    assert kills(talk.say(after_s=0.1)) == ["t00000"]
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_worker_that_stores_a_checkpoint_for_long_is_not_called_silent(is_asked):
+    talk = Conversation(max_trials=1, checkpoints=SAVES)
+    assert storing(talk, is_asked=is_asked) == []
+    assert not [notice for notice in talk.notices if isinstance(notice, TrialSilent)]
+
+
+def test_a_worker_that_was_told_to_leave_stores_its_checkpoint_within_its_grace():
+    talk = Conversation(max_trials=1, report_timeout_s=10.0, stop_grace_s=30.0, checkpoints=SAVES)
+    talk.begin(1)
+    talk.say(TrialStopRequested("t00000"), CheckpointRequested("t00000"))
+    assert answers(talk.report("t00000", 1)) == [("t00000", "stop", True)]
+    assert kills(talk.say(CheckpointStarted("t00000", 1), after_s=29.0)) == []
+    assert kills(talk.say(after_s=1.0)) == ["t00000"]
+
+
+def test_what_an_earlier_attempt_stores_stops_no_clock():
+    talk = Conversation(max_trials=1, report_timeout_s=10.0)
+    talk.begin(1)
+    talk.say(CheckpointStarted("t00000", 0), CheckpointStarted("t99999", 1))
+    assert kills(talk.say(after_s=10.0)) == ["t00000"]
 
 
 def test_while_it_is_our_turn_no_time_runs():

@@ -14,6 +14,7 @@ import pytest
 import tuner as tune
 from tuner import Checkpoint
 from tuner.core import silence
+from tuner.execution import attempt
 
 
 def sleep_for_ever():
@@ -57,6 +58,26 @@ def test_who_hangs_is_killed_and_tried_again_from_its_checkpoint(fit, rows_of):
     assert [[row["epoch"] for row in rows_of(result.path)] for result in results] == [[0, 1, 2, 3]] * 5
     for result in results[:4]:
         assert "no report for more than report_timeout_s=1" in Path(result.path, "error.txt").read_text()
+
+
+def store_slowly(config):
+    """Report a checkpoint which takes longer to be stored than a trial may be silent."""
+    genuine = attempt.commit_from
+
+    def commit_from(*arguments, **options):
+        time.sleep(4.0)
+        return genuine(*arguments, **options)
+
+    attempt.commit_from = commit_from
+    for epoch in range(2):
+        with tempfile.TemporaryDirectory() as temporary:
+            tune.report({"epoch": epoch}, checkpoint=Checkpoint.from_directory(temporary))
+
+
+def test_who_stores_a_checkpoint_for_long_is_not_silent(fit, rows_of):
+    (result,) = fit(store_slowly, {}, failure={"report_timeout_s": 3})
+    assert result.error is None
+    assert [row["epoch"] for row in rows_of(result.path)] == [0, 1]
 
 
 @pytest.mark.parametrize("hang", [0, 1])

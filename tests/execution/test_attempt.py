@@ -74,7 +74,7 @@ def test_done_ends_the_attempt_even_if_the_answer_is_to_continue(tmp_path):
 @pytest.mark.parametrize("trainable", [Counter, FileCounter])
 def test_saves_that_were_asked_for_are_committed_before_training_goes_on(tmp_path, trainable):
     script = converse(trainable, tmp_path, SAVE, CONTINUE, PAUSE_AND_SAVE, next_checkpoint=2)
-    assert script.kinds == ["started", "result", "saved", "result", "result", "saved", "exited"]
+    assert script.kinds == ["started", "result", "saving", "saved", "result", "result", "saving", "saved", "exited"]
     assert [(record["index"], record["iteration"]) for record in checkpoints(script)] == [(2, 1), (3, 3)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_000002", "checkpoint_000003"]
     verify(tmp_path / "checkpoint_000003")

@@ -234,7 +234,7 @@ def test_class_trainables_save_pause_and_continue(driver):
     driver.answer("a")
     driver.wait()
     driver.answer("a", Verdict.PAUSE, save=True)
-    saved, exited = driver.wait()
+    _, saved, exited = driver.wait()
     assert isinstance(saved, CheckpointSaved)
     assert exited == WorkerExited("a", 1, Outcome.STOPPED)
     driver.start("a", attempt=2, checkpoint=saved.checkpoint, next_checkpoint=1)

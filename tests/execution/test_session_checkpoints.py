@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.execution.conversation import PAUSE_AND_SAVE, SAVE, converse
+from tuner.errors import CheckpointError
 from tuner.execution import session
 from tuner.execution.session import checkpoint_dir, get_checkpoint, get_context, report
 from tuner.storage.checkpoints import Checkpoint, read_manifest, verify
@@ -92,6 +93,19 @@ def test_a_missing_checkpoint_directory_is_named_and_nothing_is_reported(tmp_pat
 
     script = converse(train, tmp_path)
     assert [(result["training_iteration"], result["checkpoint_dir_name"]) for result in script.results] == [(1, "checkpoint_000000")]
+
+
+def test_it_is_told_before_a_checkpoint_is_stored_and_when_that_fails(tmp_path):
+    def train(config):
+        source = write(tmp_path / "new")
+        Path(tmp_path, "new", "link").symlink_to("/etc")
+        with pytest.raises(CheckpointError):
+            report({}, checkpoint=source)
+        Path(tmp_path, "new", "link").unlink()
+        report({}, checkpoint=source)
+
+    script = converse(train, tmp_path)
+    assert script.kinds == ["started", "saving", "save_failed", "saving", "result", "exited"]
 
 
 def test_get_checkpoint_is_the_one_to_continue_from_then_the_latest(tmp_path):

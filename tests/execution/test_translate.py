@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.events import CheckpointFailed, CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.events import CheckpointFailed, CheckpointSaved, CheckpointStarted, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.execution.translate import to_event
 
@@ -25,6 +25,7 @@ FAILURE = {"kind": "ValueError", "message": "no", "traceback": "..."}
             {"kind": "result", "metrics": {"training_iteration": 5}, "checkpoint": CHECKPOINT},
             ResultReported("t", 1, {"training_iteration": 5}, RECORD),
         ),
+        ({"kind": "saving"}, CheckpointStarted("t", 1)),
         ({"kind": "saved", "checkpoint": CHECKPOINT}, CheckpointSaved("t", 1, RECORD)),
         ({"kind": "save_failed", "failure": FAILURE}, CheckpointFailed("t", 1, Failure("ValueError", "no", "..."))),
         ({"kind": "exited", "outcome": "completed", "failure": None}, WorkerExited("t", 1, Outcome.COMPLETED)),

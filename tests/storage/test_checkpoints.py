@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError
-from tuner.storage import checkpoints, layout, manifest
+from tuner.storage import checkpoints, layout, manifest, trees
 from tuner.storage.checkpoints import (
     Checkpoint,
     Provenance,
@@ -220,6 +220,12 @@ def dying(call, remaining):
     return wrapper
 
 
+@pytest.fixture(params=[4, 1], ids=["synced by one thread", "synced by several"])
+def sync_threads(request, monkeypatch):
+    monkeypatch.setattr(trees, "_FILES_PER_THREAD", request.param)
+
+
+@pytest.mark.usefixtures("sync_threads")
 @pytest.mark.parametrize("is_staged", [True, False])
 @pytest.mark.parametrize("has_orphan", [True, False])
 def test_a_commit_killed_at_any_step_leaves_nothing_incomplete_under_a_final_name(source, tmp_path, is_staged, has_orphan, names_in):
@@ -248,6 +254,7 @@ def test_a_commit_killed_at_any_step_leaves_nothing_incomplete_under_a_final_nam
 FAULTS = ("mkdir", "open", "write", "fsync", "fdatasync", "rename", "symlink")
 
 
+@pytest.mark.usefixtures("sync_threads")
 @pytest.mark.parametrize("operation", FAULTS)
 def test_whichever_call_fails_the_commit_raises_and_leaves_nothing_or_gets_by(source, tmp_path, operation, names_in):
     num_errors = 0

@@ -1,6 +1,8 @@
+import errno
 import os
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import CheckpointError
 from tuner.storage import trees
-from tuner.storage.trees import contents_of, copy_tree
+from tuner.storage.trees import contents_of, copy_file, copy_tree, sync_files
 
 NAMES = st.text("abcé .-", min_size=1, max_size=6).filter(lambda name: name.strip(".") == name)
 TREES = st.recursive(st.binary(max_size=50) | st.just(b"\0" * 5000), lambda inner: st.dictionaries(NAMES, inner, max_size=4), max_leaves=10)
@@ -106,3 +108,82 @@ def test_permissions_are_kept_but_for_writing_by_others(tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "copy.sh").stat().st_mode & 0o777 == 0o755
+
+
+HOLE = 8 << 20
+
+
+@pytest.mark.parametrize("pieces", [[], [0], [1], [0, 2, 3], [1, 4]])
+@pytest.mark.parametrize("has_copy_range", [True, False])
+def test_holes_stay_holes(tmp_path, monkeypatch, pieces, has_copy_range):
+    if not has_copy_range:
+        monkeypatch.setattr(os, "copy_file_range", lambda *_: (_ for _ in ()).throw(OSError("not here")), raising=False)
+    source, target = tmp_path / "source", tmp_path / "target"
+    with source.open("wb") as file:
+        for piece in pieces:
+            file.seek(piece * HOLE)
+            file.write(os.urandom(10_000))
+        file.truncate(5 * HOLE + 17)
+    copy_file(source, target)
+    assert target.read_bytes() == source.read_bytes()
+    assert target.stat().st_blocks <= source.stat().st_blocks + 16 * len(pieces)
+
+
+def test_a_file_system_that_cannot_tell_where_its_holes_are_has_everything_copied(tmp_path, monkeypatch):
+    source = tmp_path / "source"
+    with source.open("wb") as file:
+        file.seek(HOLE)
+        file.write(b"end")
+    genuine = os.lseek
+
+    def lseek(descriptor, offset, whence):
+        if whence == os.SEEK_DATA:
+            raise OSError(errno.EINVAL, "unknown")
+        return genuine(descriptor, offset, whence)
+
+    monkeypatch.setattr(os, "lseek", lseek)
+    copy_file(source, tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == source.read_bytes()
+
+
+def synced(monkeypatch, paths, fails_at=None):
+    """Sync the files and return the names of those that were."""
+    names = []
+
+    def fsync(descriptor):
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        if name == fails_at:
+            raise OSError(errno.EIO, f"injected at {name}")
+        names.append(name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    sync_files(paths)
+    return sorted(names)
+
+
+@pytest.fixture
+def many(tmp_path):
+    paths = [tmp_path / f"{number:03}" for number in range(100)]
+    for path in paths:
+        path.touch()
+    return paths
+
+
+def test_each_of_many_files_is_flushed_once(monkeypatch, many):
+    assert synced(monkeypatch, many) == [path.name for path in many]
+
+
+def test_each_file_is_flushed_where_no_thread_can_be_started(monkeypatch, many):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert synced(monkeypatch, many) == [path.name for path in many]
+
+
+@pytest.mark.parametrize("number", [0, 50, 99])
+def test_an_error_at_any_of_many_files_is_raised_when_no_thread_is_left(monkeypatch, many, number):
+    num_before = threading.active_count()
+    with pytest.raises(OSError, match=f"injected at {many[number].name}"):
+        synced(monkeypatch, many, fails_at=many[number].name)
+    assert threading.active_count() == num_before

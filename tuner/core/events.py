@@ -122,6 +122,14 @@ class CheckpointRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointStarted:
+    """The worker has begun to store a checkpoint, and will be silent until it is done; that is no time of the training code's."""
+
+    trial_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointSaved:
     """The worker has committed the checkpoint it was asked for."""
 
@@ -132,7 +140,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """The worker could not save the checkpoint it was asked for; the trial goes on without it."""
+    """The worker could not save a checkpoint; the trial goes on without it, unless it raises what `report` has raised."""
 
     trial_id: str
     attempt: int
@@ -266,6 +274,7 @@ Event = (
     | WorkerStarted
     | ResultReported
     | CheckpointRequested
+    | CheckpointStarted
     | CheckpointSaved
     | CheckpointFailed
     | CheckpointLost

@@ -25,7 +25,7 @@ from .metric_watch import METRIC_NOT_REPORTED, error_for
 from .result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TRAINING_ITERATION, flatten
 from .state import Report
 from .steering import SteeredLives
-from .trial import Ending, Failure, Intention, Status, Trial, Verdict
+from .trial import Ending, Failure, Intention, Status, Trial, Verdict, WorkerState
 
 
 class Experiment(SteeredLives):
@@ -49,7 +49,7 @@ class Experiment(SteeredLives):
         self._is_routine = False
         self.counsel.begin(recorded)
         # What trials report frees no slot and makes none ready, unless something is decided on it.
-        self._is_unsettled |= not isinstance(event, (ev.ResultReported, ev.TurnEnded))
+        self._is_unsettled |= not isinstance(event, (ev.ResultReported, ev.CheckpointStarted, ev.TurnEnded))
         self._dispatch(event)
         if self.exploits.has_released:
             for donor in self.exploits.take_released():
@@ -76,6 +76,8 @@ class Experiment(SteeredLives):
             case ev.CheckpointRequested():
                 trial = self.roster[event.trial_id]
                 trial.owes_save = trial.status is Status.RUNNING
+            case ev.CheckpointStarted():
+                self._on_saving(event)
             case ev.CheckpointSaved() | ev.CheckpointFailed():
                 self._on_saved(event)
             case ev.CheckpointLost():
@@ -159,9 +161,18 @@ class Experiment(SteeredLives):
             self._intend(trial, Intention(Verdict.STOP, Ending.COMPLETED, reason))
         self._apply(self.counsel.on_trial_result(trial, report.result, flat))
 
+    def _on_saving(self, event: ev.CheckpointStarted) -> None:
+        """Stop the clock of a worker that stores a checkpoint; that of one which was told to leave runs on."""
+        if self._current(event.trial_id, event.attempt, WorkerMove.REPORT):
+            self._patience.take_sign_of_life(event.trial_id, self._now_s)
+        elif (trial := self._current(event.trial_id, event.attempt, WorkerMove.SAVED)) and trial.worker is WorkerState.SAVING:
+            self._patience.hold(event.trial_id)
+
     def _on_saved(self, event: ev.CheckpointSaved | ev.CheckpointFailed) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.SAVED)
         if trial is None:
+            if isinstance(event, ev.CheckpointFailed) and self._current(event.trial_id, event.attempt, WorkerMove.REPORT):
+                self._patience.expect_report(event.trial_id, self._now_s)  # its `report` has raised, and the training code goes on
             return
         move_worker(trial, WorkerMove.SAVED)
         self._patience.expect_report(trial.trial_id, self._now_s)

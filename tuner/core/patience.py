@@ -84,6 +84,11 @@ class Patience:
         self._deadlines.cancel(trial_id)
         self._watch.hear(trial_id, now_s)
 
+    def hold(self, trial_id: str) -> None:
+        """Stop the clock of a worker that has not reported."""
+        self._deadlines.cancel(trial_id)
+        self._watch.hold(trial_id)
+
     def forget(self, trial_id: str) -> None:
         """Forget a worker that is gone."""
         self._deadlines.cancel(trial_id)

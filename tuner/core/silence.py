@@ -68,6 +68,10 @@ class SilenceWatch:
             self._looks.set(trial_id, now_s + _MIN_SILENCE_S)
         intervals.append(now_s - since_s)
 
+    def hold(self, trial_id: str) -> None:
+        """Wait for no report until `expect` is called again, and take no note of how long it has been."""
+        self._since.pop(trial_id, None)
+
     def forget(self, trial_id: str) -> None:
         """Forget a worker that is gone or about to go."""
         self._looks.cancel(trial_id)

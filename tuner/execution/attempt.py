@@ -35,6 +35,8 @@ _STORAGE_TROUBLES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, 
 _LITTLE_ROOM_BYTES: Final = 2**20
 """With less than this left, a library that could not write a file is taken to have found the disk full, whatever it says."""
 
+_SAVING: Final = {"kind": "saving"}
+
 _log = logging.getLogger("tuner")
 
 
@@ -202,6 +204,14 @@ class Attempt:
         return answer
 
     def _commit_reported(self, checkpoint: Checkpoint, result: dict[str, Any]) -> dict[str, Any] | None:
+        self._channel.send(_SAVING)
+        try:
+            return self._commit_from(checkpoint, result)
+        except BaseException as error:
+            self._channel.send({"kind": "save_failed", "failure": as_message(describe(error))})
+            raise
+
+    def _commit_from(self, checkpoint: Checkpoint, result: dict[str, Any]) -> dict[str, Any] | None:
         try:
             with checkpoint.as_directory() as source:
                 directory = commit_from(source, self.assignment.trial_dir, self._provenance(result), sync=self.assignment.sync_checkpoints)
@@ -221,6 +231,7 @@ class Attempt:
                 except Exception:
                     has_room = _has_room(self.assignment.trial_dir)  # before what was written is deleted
                     raise
+                self._channel.send(_SAVING)
                 sync = self.assignment.sync_checkpoints
                 directory = commit(staging, self.assignment.trial_dir, self._provenance(result), sync=sync)
         except Exception as error:

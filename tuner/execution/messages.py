@@ -4,6 +4,7 @@ From the worker: strict JSON objects, one a line, with the key ``kind``::
 
     {"kind": "started", "pid": 4711}
     {"kind": "result", "metrics": {...}, "checkpoint": null | {"index", "iteration", "time_total_s", "counters"}}
+    {"kind": "saving"}
     {"kind": "saved", "checkpoint": {...}}
     {"kind": "save_failed", "failure": {"kind", "message", "traceback", "bases", "place"}}
     {"kind": "exited", "outcome": "completed" | "stopped" | "failed" | "unsaved", "failure": null | {...},
@@ -11,11 +12,12 @@ From the worker: strict JSON objects, one a line, with the key ``kind``::
     {"kind": "unfit"}
 
 To the worker: an `Assignment` at its birth, then one answer for each ``result``: ``{"verdict": "continue" | "pause" | "exploit" | "stop",
-"save": bool, "stay": bool}``. A worker that is told to save sends ``saved`` before it goes on or exits; ``save_failed`` if the storage
-was at fault; where the training code was, it exits as ``unsaved``. One that may stay, and says that it does, waits for the `Assignment`
-of its trial's next attempt, and answers it as at its birth, or with ``unfit`` if it cannot be reset, and ends. ``late_imports`` and
-``packages`` are what `late_imports` tells of. Non-finite floats travel as ``{"$float": "NaN" | "Infinity" | "-Infinity"}``; the driver
-never unpickles anything from a worker.
+"save": bool, "stay": bool}``. A worker sends ``saving`` before it stores a checkpoint, whether it was told to or reports one by itself,
+and ``save_failed`` where the latter fails. One that is told to save sends ``saved`` before it goes on or exits; ``save_failed`` if the
+storage was at fault; where the training code was, it exits as ``unsaved``. One that may stay, and says that it does, waits for the
+`Assignment` of its trial's next attempt, and answers it as at its birth, or with ``unfit`` if it cannot be reset, and ends.
+``late_imports`` and ``packages`` are what `late_imports` tells of. Non-finite floats travel as ``{"$float": "NaN" | "Infinity" |
+"-Infinity"}``; the driver never unpickles anything from a worker.
 """
 
 from __future__ import annotations

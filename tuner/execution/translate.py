@@ -10,7 +10,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.core.events import CheckpointFailed, CheckpointSaved, Event, Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.events import (
+    CheckpointFailed,
+    CheckpointSaved,
+    CheckpointStarted,
+    Event,
+    Outcome,
+    ResultReported,
+    WorkerExited,
+    WorkerStarted,
+)
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure
 
@@ -41,6 +50,8 @@ def to_event(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
             return _result(trial_id, attempt, message)
         case "started":
             return WorkerStarted(trial_id, attempt, _count(message, "pid"))
+        case "saving":
+            return CheckpointStarted(trial_id, attempt)
         case "saved":
             return CheckpointSaved(trial_id, attempt, _checkpoint(message))
         case "save_failed":
@@ -48,7 +59,7 @@ def to_event(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
         case "exited":
             return _exited(trial_id, attempt, message)
         case kind:
-            raise _malformed("kind", "one of started, result, saved, save_failed, exited", kind)
+            raise _malformed("kind", "one of started, result, saving, saved, save_failed, exited", kind)
 
 
 def _exited(trial_id: str, attempt: int, message: Mapping[str, Any]) -> WorkerExited:

@@ -28,7 +28,7 @@ from .disk import DIRECTORY_MODE
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX
 from .manifest import Manifest, Provenance, read_manifest, verify, write_manifest
 from .reading import SMALL_BYTES, read_file
-from .trees import Contents, contents_of, copy_tree, replace_link, sync_file
+from .trees import Contents, contents_of, copy_tree, replace_link, sync_file, sync_files
 
 __all__ = [
     "Checkpoint", "Manifest", "Provenance", "commit", "commit_from", "delete", "latest_valid", "read_manifest", "stage", "sweep", "verify",
@@ -240,7 +240,7 @@ def commit(staging: str | os.PathLike[str], trial_dir: str | os.PathLike[str], p
             _settle_link(directory / name, leads_to)
         _let_others_read(directory, contents)
         if sync:
-            _sync_all(directory, contents)
+            sync_files(f"{directory}/{name}" for name in (*contents.files, *contents.directories))
         write_manifest(directory, contents, provenance, sync=sync)
         delete(final_path)
         _publish(directory, final_path, sync=sync)
@@ -252,20 +252,16 @@ def commit(staging: str | os.PathLike[str], trial_dir: str | os.PathLike[str], p
 def _let_others_read(directory: Path, contents: Contents) -> None:
     """Give the checkpoint the permissions of the folder it lies in; what the user's code has made writable for others is so no longer."""
     for name in (*contents.files, *contents.directories):
-        mode = stat.S_IMODE((directory / name).lstat().st_mode)
+        path = f"{directory}/{name}"
+        mode = stat.S_IMODE(os.lstat(path).st_mode)
         if mode & ~DIRECTORY_MODE:
-            (directory / name).chmod(mode & DIRECTORY_MODE)
+            os.chmod(path, mode & DIRECTORY_MODE)  # noqa: PTH101  (a Path for each of 20,000 files would cost more than copying them)
     directory.chmod(stat.S_IMODE(directory.parent.stat().st_mode) & DIRECTORY_MODE)
 
 
 def _settle_link(link: Path, leads_to: str) -> None:
     if os.readlink(link) != leads_to:  # noqa: PTH115  (the text as it stands)
         replace_link(link, leads_to)
-
-
-def _sync_all(directory: Path, contents: Contents) -> None:
-    for name in (*contents.files, *contents.directories):
-        sync_file(directory / name)
 
 
 def _publish(staging: Path, final_path: Path, *, sync: bool) -> None:

@@ -21,6 +21,7 @@ from tuner.core.events import (
     CheckpointLost,
     CheckpointRequested,
     CheckpointSaved,
+    CheckpointStarted,
     DriverRestarted,
     Event,
     Outcome,
@@ -190,6 +191,8 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
             return {"k": "search_ended"}
         case CheckpointRequested(trial_id):
             return {"k": "checkpoint_requested", "id": trial_id}
+        case CheckpointStarted(trial_id, attempt):
+            return {"k": "saving", "id": trial_id, "a": attempt}
         case CheckpointSaved(trial_id, attempt, checkpoint):
             return {"k": SAVED, "id": trial_id, "a": attempt, "c": checkpoint_fields(checkpoint)}
         case CheckpointFailed(trial_id, attempt, failure):
@@ -360,6 +363,7 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "started": lambda body: WorkerStarted(body["id"], body["a"], body["pid"]),
     "exited": _exited,
     "checkpoint_requested": lambda body: CheckpointRequested(body["id"]),
+    "saving": lambda body: CheckpointStarted(body["id"], body["a"]),
     SAVED: lambda body: CheckpointSaved(body["id"], body["a"], CheckpointRecord(**body["c"])),
     "save_failed": _checkpoint_failed,
     "checkpoint_lost": lambda body: CheckpointLost(body["id"], body["index"], body["why"]),

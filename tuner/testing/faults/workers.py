@@ -10,7 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never, final
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
-from tuner.core.events import BY_REQUEST, CheckpointFailed, CheckpointSaved, Event, Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.events import (
+    BY_REQUEST,
+    CheckpointFailed,
+    CheckpointSaved,
+    CheckpointStarted,
+    Event,
+    Outcome,
+    ResultReported,
+    WorkerExited,
+    WorkerStarted,
+)
 from tuner.core.trial import CheckpointRecord, Failure, Trial, Verdict
 from tuner.execution.translate import to_event
 from tuner.storage import strict_json
@@ -262,6 +272,8 @@ class Workers:
         is_due = every and not self._world.scenario.can_save_on_demand and worker.iteration % every == 0
         checkpoint = self._commit(worker) if is_due else None
         text = strict_json.to_bytes(metrics)
+        if checkpoint:
+            self._events.append(CheckpointStarted(worker.trial_id, worker.command.attempt))
         spelled = b"" if b"$" in text or checkpoint else text  # as the wire does it
         self._events.append(ResultReported(worker.trial_id, worker.command.attempt, metrics, checkpoint, spelled))
         worker.is_waiting = True
@@ -298,6 +310,7 @@ class Workers:
         who = (worker.trial_id, worker.command.attempt)
         if fails:
             self._world.ledger.failed_saves.add(worker.trial_id)
+        self._events.append(CheckpointStarted(*who))
         self._events.append(CheckpointFailed(*who, _CRASH) if fails else CheckpointSaved(*who, self._commit(worker)))
         go_on(worker)
 
