@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -220,3 +221,56 @@ def test_several_objectives_are_known_by_all_tables(call, several):
     (listed,) = json.loads(call("ls", several, "-f", "json").stdout)
     assert (listed["metric"], listed["best_trial"], listed["last"]) == ("min loss, min cost", None, None)
     assert "optimises loss, cost; give one of them as --metric" in call("compare", several, code=2).stderr
+
+
+def report_names_of_columns(config):
+    for step in range(2):
+        told = {"error": 0.5 - step / 4, "status": 1.0, "attempt": 7, "path": 3}
+        tune.report(told if config["x"] else {**told, "ending": 2})
+    if config["x"] == 2:
+        raise ValueError("at the end")
+
+
+@pytest.fixture
+def borrowed(storage):
+    """Three trials whose metrics are called like columns of tables; the third one fails."""
+    tune.Tuner(
+        report_names_of_columns,
+        param_space={"x": tune.grid_search([0, 1, 2])},
+        tune_config=tune.TuneConfig(metric="error", mode="min"),
+        run_config=tune.RunConfig(name="borrowed", storage_path=storage, verbose=0, executor="inline", resources={"cpu": 1}),
+    ).fit()
+    return storage / "borrowed"
+
+
+def test_a_metric_called_like_a_column_is_what_all_tables_have_of_it(call, borrowed):
+    records = json.loads(call("show", "borrowed", "-f", "json").stdout)
+    names = ["error", "status", "attempt", "path", "ending", "best/error"]
+    told = [0.25, 1, 7, 3]
+    assert [[record[name] for name in names] for record in records] == [[*told, 2, 0.25], [*told, None, 0.25], [*told, None, 0.25]]
+    assert [record["last_failure"] for record in records] == [None, None, "ValueError: at the end"]
+    assert json.loads(call("show", "borrowed", "2", "-f", "json").stdout).items() >= dict(zip(names, told, strict=False)).items()
+    heading, *_ = call("show", "borrowed", "--filter", "error < 0.3").stdout.splitlines()
+    assert heading.split().count("error") == 1
+    assert "attempt" in heading
+    frame = tune.ResultGrid.from_directory(borrowed).get_dataframe()
+    assert frame[names[:4]].iloc[0].tolist() == told
+    best = json.loads(call("best", "borrowed", "--metric", "status", "--mode", "min", "-f", "json").stdout)
+    assert (best["status"], best["best/status"]) == (1, 1)
+
+
+def fail_once(config):
+    marker = Path(tune.get_context().get_trial_dir(), "was_here")
+    if not marker.exists():
+        marker.touch()
+        raise ValueError("once")
+    tune.report({"loss": 1.0})
+
+
+def test_a_trial_that_recovered_has_a_last_failure_and_no_error(call, storage):
+    failures = tune.FailureConfig(max_failures=1, retry_on=["ValueError"])
+    run = tune.RunConfig(name="once", storage_path=storage, verbose=0, executor="inline", failure_config=failures)
+    tune.Tuner(fail_once, tune_config=tune.TuneConfig(metric="loss", mode="min"), run_config=run).fit()
+    [record] = json.loads(call("show", "once", "-f", "json").stdout)
+    assert (record["ending"], record["num_failures"]) == ("completed", 1)
+    assert (record["error"], record["last_failure"]) == (None, "ValueError: once")

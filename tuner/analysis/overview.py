@@ -30,10 +30,10 @@ def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]])
 def trials_rows(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the same as flat rows, and the names of its columns in their order."""
     metrics = [flat_metrics(row) for row in chosen]
-    # A metric of such a name is what was asked for; how the trial ended must not overwrite it.
-    told = [name for name in (ENDING, ERROR) if not any(name in row for row in metrics)]
+    # A metric of such a name is what was asked for; what the table tells of the trial must not overwrite it.
+    told = [name for name in (STATUS, ENDING, ERROR, LOGDIR) if not any(name in row for row in metrics)]
     rows = [_trial_row(result, row, told) for result, row in zip(results, metrics, strict=True)]
-    return rows, in_usual_order(in_order_of_appearance(rows), [STATUS, *told])
+    return rows, in_usual_order(in_order_of_appearance(rows), [name for name in told if name != LOGDIR])
 
 
 def last_rows(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[dict[str, Any]]:
@@ -46,20 +46,27 @@ def _last_row(trial: Trial, rows: Rows, metric: str | None) -> dict[str, Any]:
     if metric and newest and newest.iteration is None:
         newest = tracked(trial, rows, metric, "min").last
     row = with_newest(trial.last_result, newest, metric)
-    return {**row, METRIC_ITERATION: newest.iteration} if newest and row else row
+    return {METRIC_ITERATION: newest.iteration, **row} if newest and row else row
 
 
 def _trial_row(result: Result, metrics: Mapping[str, Any], told: Sequence[str]) -> dict[str, Any]:
-    error = str(result.error).removeprefix(f"trial {result.trial_id} failed: ") if result.error else None
-    ends = {ENDING: result.ending.word if result.ending else None, ERROR: error}
+    facts = {
+        STATUS: str(result.status),
+        ENDING: result.ending.word if result.ending else None,
+        ERROR: error_text(result),
+        LOGDIR: result.path,
+    }
     return {
         **(metrics or {TRIAL_ID: result.trial_id}),
         DONE: result.metrics.get(DONE),
         **flat_config(result.config),
-        STATUS: str(result.status),
-        **{name: ends[name] for name in told},
-        LOGDIR: result.path,
+        **{name: facts[name] for name in told},
     }
+
+
+def error_text(result: Result) -> str | None:
+    """Return in one line why a trial failed for good; None where it did not."""
+    return str(result.error).removeprefix(f"trial {result.trial_id} failed: ") if result.error else None
 
 
 def whereabouts(trials: Sequence[Trial]) -> str:

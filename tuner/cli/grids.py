@@ -13,7 +13,9 @@ import click
 
 from tuner.analysis.best import tracked, value_of
 from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
+from tuner.analysis.overview import error_text
 from tuner.analysis.ranking import MODES, Mode
+from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import Rows
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
@@ -91,27 +93,34 @@ STATUS_COLUMNS: Final = (Column("trial_id", "trial"), Column("status"), Column("
 def trial_records(grid: ResultGrid) -> list[Record]:
     """Return a record for each trial: where it stands, what it reported last, its hyperparameters, its files."""
     metric, mode = objective_of(grid)
-    objectives = [name for name, _ in grid.objectives] if metric is None else []
-    return [_record(trial, grid[index].rows, metric, mode, objectives) for index, trial in enumerate(grid.trials)]
+    objectives = [metric] if metric else [name for name, _ in grid.objectives]
+    reported = frozenset(_reported(grid))
+    records: list[Record] = []
+    for index, trial in enumerate(grid.trials):
+        row = flat_metrics(trial.last_result)
+        values = row | last_values(trial, grid[index].rows, objectives)
+        own = metric_fields(trial, grid[index].rows, metric, mode) if metric else dict.fromkeys(objectives)
+        record = _record(trial, grid[index], row, own)
+        # A metric of such a name is what was asked for; what the table tells of the trial must not overwrite it.
+        records.append({name: values.get(name) if name in reported else value for name, value in record.items()})
+    return records
 
 
-def _record(trial: Trial, rows: Rows, metric: str | None, mode: Mode | None, objectives: Sequence[str]) -> Record:
-    result = flat_metrics(trial.last_result)
-    record: dict[str, Any] = {"trial_id": trial.trial_id, **status_fields(trial), TRAINING_ITERATION: trial.iteration}
-    if metric:
-        record |= metric_fields(trial, rows, metric, mode)
-    record |= last_values(trial, rows, objectives)
-    metrics = {name: value for name, value in result.items() if name not in AUTO_FILLED and name not in record}
-    automatic = {name: value for name, value in result.items() if name in AUTO_FILLED - _IDENTITY and name not in record}
+def _record(trial: Trial, result: Result, row: Mapping[str, Any], objectives: Mapping[str, Any]) -> Record:
+    automatic = {name: value for name, value in row.items() if name in AUTO_FILLED - _IDENTITY and name != TRAINING_ITERATION}
     return {
-        **record,
-        **metrics,
+        "trial_id": trial.trial_id,
+        **status_fields(trial),
+        TRAINING_ITERATION: trial.iteration,
+        **objectives,
+        **{name: value for name, value in row.items() if name not in AUTO_FILLED},
         **flat_config(trial.config),
         TIME_TOTAL_S: None,
         **automatic,
         "attempt": trial.attempt,
         "num_failures": len(trial.failures),
-        "error": str(trial.failures[-1]) if trial.failures else None,
+        "error": error_text(result),
+        "last_failure": str(trial.failures[-1]) if trial.failures else None,
         "path": trial.local_path,
     }
 
@@ -128,7 +137,7 @@ def metric_fields(trial: Trial, rows: Rows, metric: str, mode: Mode | None) -> R
     }
 
 
-def last_values(trial: Trial, rows: Rows, metrics: Sequence[str]) -> Record:
+def last_values(trial: Trial, rows: Rows, metrics: Sequence[str]) -> dict[str, Any]:
     """Return the newest values of several metrics; None where there is none."""
     return {metric: value_of(trial, rows, metric, None) if metric in trial.summary else None for metric in metrics}
 
@@ -148,17 +157,21 @@ def usual_columns(records: Sequence[Record], grid: ResultGrid) -> list[Column]:
     else:
         columns += [Column(name) for name, _ in grid.objectives]
     shown = {column.key for column in columns}
-    columns += [Column(name, rank=3) for name in _others(records, metric) if name not in shown]
+    reported = _reported(grid)
+    others = [name for name in reported if name not in shown and any(isinstance(record.get(name), int | float) for record in records)]
+    columns += [Column(name, rank=3) for name in others[:_MAX_OTHERS]]
     columns += [Column(name, name.removeprefix("config/"), rank=2) for name in differing(records)]
-    columns += [Column(TIME_TOTAL_S, "time", spent, rank=1), Column("error", text=lambda text: printable(str(text))[:60], rank=4)]
+    columns += [Column(TIME_TOTAL_S, "time", spent, rank=1)]
+    columns += [] if "error" in reported else [Column("error", text=lambda text: printable(str(text))[:60], rank=4)]
     return distinct(columns)
 
 
-def _others(records: Sequence[Record], metric: str | None) -> list[str]:
-    own = {"trial_id", "status", "ending", "attempt", "num_failures", "error", "path", metric, METRIC_ITERATION}
-    own |= {best_key(metric or ""), best_key(TRAINING_ITERATION)}
-    names = dict.fromkeys(name for record in records for name, value in record.items() if isinstance(value, int | float))
-    return [name for name in names if name not in own | AUTO_FILLED and not name.startswith("config/")][:_MAX_OTHERS]
+def _reported(grid: ResultGrid) -> list[str]:
+    """Return the metrics of the experiment, its objectives first."""
+    metric, _ = objective_of(grid)
+    objectives = [metric] if metric else [name for name, _ in grid.objectives]
+    names = (name for trial in grid.trials for name in flat_metrics(trial.last_result) if name not in AUTO_FILLED)
+    return list(dict.fromkeys([*objectives, *names]))
 
 
 def differing(records: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -95,6 +95,9 @@ def _facts(grid: ResultGrid, index: int) -> Record:
     trial = grid.trials[index]
     metric, mode = objective_of(grid)
     result = flat_metrics(trial.last_result)
+    objectives = [metric] if metric else [name for name, _ in grid.objectives]
+    metrics = {name: value for name, value in result.items() if name not in AUTO_FILLED}
+    metrics |= last_values(trial, grid[index].rows, objectives)
     facts: dict[str, Any] = {
         "trial_id": trial.trial_id,
         **status_fields(trial),
@@ -104,18 +107,14 @@ def _facts(grid: ResultGrid, index: int) -> Record:
         "attempts": trial.attempt,
         **{f"failure {number}": str(failure) for number, failure in enumerate(trial.failures, start=1)},
         **flat_config(trial.config),
-        **{name: value for name, value in result.items() if name not in AUTO_FILLED},
-        **(
-            metric_fields(trial, grid[index].rows, metric, mode)
-            if metric
-            else last_values(trial, grid[index].rows, [name for name, _ in grid.objectives])
-        ),
+        **metrics,
+        **(metric_fields(trial, grid[index].rows, metric, mode) if metric else {}),
         "resources": dict(trial.resources) or None,
         "checkpoints": [checkpoint.directory for checkpoint in trial.checkpoints] or None,
         "went on from": [f"{graft.donor_id} at iteration {graft.from_iteration}" for graft in trial.grafts] or None,
         "path": trial.local_path,
     }
-    return {name: value for name, value in facts.items() if value is not None}
+    return {name: value for name, value in (facts | metrics).items() if value is not None}
 
 
 def _text(value: Any) -> str:
@@ -226,17 +225,19 @@ def _best_record(grid: ResultGrid, result: Result, value: float, scope: Scope, c
     """Return what is known of one of the best trials; each value stands beside the iteration it was reported in."""
     metric, mode = _objective(grid)
     trial = grid.trials[grid.index(result)]
-    return {
+    values = metric_fields(trial, result.rows, metric, mode)
+    record: dict[str, Any] = {
         "trial_id": trial.trial_id,
         **status_fields(trial),
         TRAINING_ITERATION: trial.iteration,
-        **metric_fields(trial, result.rows, metric, mode),
+        **values,
         **({} if scope in ("last", "all") else {scope: value}),
         **config,
         TIME_TOTAL_S: trial.last_result.get(TIME_TOTAL_S),
         **_checkpoint_fields(result, metric),
         "path": result.path,
     }
+    return record | {metric: values[metric]}
 
 
 def _checkpoint_fields(result: Result, metric: str) -> dict[str, Any]:
