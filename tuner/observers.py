@@ -11,6 +11,7 @@ from tuner.core.commands import (
     AttemptFailed,
     CheckpointMissed,
     CheckpointRecorded,
+    KeysReplaced,
     MetricMissed,
     Notice,
     ResultRecorded,
@@ -78,6 +79,7 @@ class Observers:
         self._awaited: set[str] = set()
         """Metrics that the stop criterion names and nobody has reported yet."""
         self._kinds_refused: set[str] = set()
+        self._replaced: set[str] = set()
         """Kinds of failures of which the user has been told that they are not worth a retry."""
         self.turn = 0
 
@@ -139,6 +141,8 @@ class Observers:
                 call("on_trial_save", **info)
             case CheckpointMissed(trial, failure):
                 _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", trial.trial_id, failure)
+            case KeysReplaced(trial, names):
+                self._tell_of_replaced(trial, names)
             case MetricMissed(trial, metric):
                 _log.warning("%s", warning_for(metric, trial))
             case TrialSilent():
@@ -169,7 +173,7 @@ class Observers:
 
     def _await_metrics(self, notice: ResultRecorded) -> None:
         self._awaited.difference_update(notice.flat)
-        if self._awaited and notice.flat.get(TRAINING_ITERATION, 0) >= _ENOUGH_RESULTS:
+        if self._awaited and notice.trial.num_rows >= _ENOUGH_RESULTS:
             self._tell_of_awaited(notice.trial, notice.flat)
 
     def _tell_of_awaited(self, trial: Trial, reported: Iterable[str]) -> None:
@@ -185,6 +189,24 @@ class Observers:
         if asker not in self._vain_askers:
             self._vain_askers.add(asker)
             _log.warning("callback %s sets should_checkpoint in on_trial_result, which has no effect: %s", asker, self._why_unsavable)
+
+    def _tell_of_replaced(self, trial: Trial, names: Iterable[str]) -> None:
+        news = [name for name in names if name not in self._replaced]
+        self._replaced.update(news)
+        if TRAINING_ITERATION in news:
+            _log.warning(
+                "trial %s has reported a training_iteration that is not a whole number above the one before; such results are numbered by "
+                "the engine, one above the one before; report your own count under another name to keep it",
+                trial.trial_id,
+            )
+        if others := [name for name in news if name != TRAINING_ITERATION]:
+            _log.warning(
+                "trial %s has reported %s, which the engine fills in, and the reported values are dropped; report them under other names, "
+                "e.g. %r, to keep them",
+                trial.trial_id,
+                ", ".join(map(repr, others)),
+                f"my_{others[0].rpartition('/')[-1]}",
+            )
 
     def _look_for_direction(self, trial: Trial) -> None:
         if self._metric and self._thresholds and (warning := warning_of_direction(trial, self._metric, self._thresholds)):

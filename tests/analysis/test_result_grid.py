@@ -104,13 +104,22 @@ def test_the_scope_says_which_value_of_a_trial_counts(grid, curves, scope, lowes
     assert results.get_best_result("loss", "max", scope).trial_id == highest
 
 
+def report(trial, results):
+    """Let a trial report; where iterations come again, a new attempt has gone on."""
+    for result in results:
+        if result["training_iteration"] <= trial.iteration:
+            trial.attempt += 1
+            trial.resumed_iteration = trial.resumed_row = result["training_iteration"] - 1
+        trial.last_result = result
+        trial.summarise(result)
+
+
 @pytest.mark.parametrize("scope", ["last", "avg", "last-5-avg", "last-10-avg", "all"])
 def test_results_that_a_later_attempt_has_superseded_do_not_count(make, scope):
     """The first trial dies after iteration 3 and goes on from iteration 1: what it had at 2 and 3 is in no table any more."""
     attempts = [*make.rows("t1", losses(9, -50, -50)), *make.rows("t1", losses(9, 8, 7, 3))[1:]]
     again, steady = make.trial("t1"), make.trial("t2", losses(2, 2, 2, 2))
-    for again.last_result in attempts:
-        again.summarise(again.last_result)
+    report(again, attempts)
     rows = MemoryRows({"t1": attempts, "t2": make.rows("t2", losses(2, 2, 2, 2))})
     assert [row["loss"] for row in rows.of("t1")] == [9, 8, 7, 3]
     assert ResultGrid([again, steady], PATH, rows).get_best_result("loss", "min", scope).trial_id == "t2"
@@ -316,8 +325,7 @@ def test_on_the_front_results_that_a_later_attempt_has_superseded_do_not_count(m
     """The first trial dies after iteration 2 and goes on from iteration 1; it reports the loss no more."""
     attempts = [*make.rows("t1", [{"loss": 9, "size": 5}, {"loss": -50, "size": 5}]), *make.rows("t1", [{}, {"size": 5}])[1:]]
     again, steady = make.trial("t1"), make.trial("t2", [{"loss": 2, "size": 5}])
-    for again.last_result in attempts:
-        again.summarise(again.last_result)
+    report(again, attempts)
     rows = MemoryRows({"t1": attempts, "t2": make.rows("t2", [{"loss": 2, "size": 5}])})
     grid = ResultGrid([again, steady], PATH, rows, several=(("loss", "min"), ("size", "min")))
     assert [result.trial_id for result in grid.get_best_results()] == ["t2"]

@@ -13,7 +13,7 @@ def rows(*iterations, attempt=1):
 
 def counted(reported):
     """Return the results of a trial that has never gone on from another one's checkpoint."""
-    return [row for _, row in current((0, row) for row in reported)]
+    return [row for _, row in current((0, None, row) for row in reported)]
 
 
 def test_results_come_in_the_order_of_their_iteration():
@@ -50,11 +50,11 @@ def test_results_without_an_iteration_are_counted():
 
 def test_what_was_reported_before_an_exploit_stays_and_iterations_may_repeat():
     # At 4 it took over a checkpoint of 2, crashed after 4, and went on at 3.
-    reported = [(0, row) for row in rows(1, 2, 3, 4)] + [(1, row) for row in rows(3, 4, attempt=2) + rows(4, 5, attempt=3)]
+    reported = [(0, None, row) for row in rows(1, 2, 3, 4)] + [(1, None, row) for row in rows(3, 4, attempt=2) + rows(4, 5, attempt=3)]
     kept = current(reported)
     assert [row for _, row in kept] == rows(1, 2, 3, 4) + rows(3, attempt=2) + rows(4, 5, attempt=3)
     assert [branch for branch, _ in kept] == [0, 0, 0, 0, 1, 1, 1]
-    kept = current([*reported[:4], (1, rows(1, attempt=2)[0])])
+    kept = current([*reported[:4], (1, None, rows(1, attempt=2)[0])])
     assert [row for _, row in kept] == rows(1, 2, 3, 4) + rows(1, attempt=2)
 
 
@@ -113,3 +113,10 @@ def test_the_journal_is_not_read_before_rows_are_asked_for(tmp_path):
 def test_floats_that_are_not_finite_come_back_from_the_journal(tmp_path):
     write_journal(tmp_path, reported("t1", 1, 1, float("inf")))
     assert JournalRows(tmp_path).of("t1")[0]["loss"] == float("inf")
+
+
+def test_of_results_with_gaps_a_new_attempt_supersedes_all_behind_its_checkpoint():
+    first = [{"training_iteration": iteration, "iterations_since_restore": iteration} for iteration in (10, 20, 30)]
+    second = [{"training_iteration": iteration, "iterations_since_restore": iteration - 20} for iteration in (35, 45)]  # it went on at 20
+    kept = current(zip([0] * 5, [0, None, None, 20, None], first + second, strict=True))
+    assert [row["training_iteration"] for _, row in kept] == [10, 20, 35, 45]

@@ -86,10 +86,6 @@ REFUSED = {
     "too many names": ({f"k{number}": 0 for number in range(1001)}, "ValueError: a result may hold at most 1000 names, got 1001"),
     "too many bytes": ({"text": "x" * 2**20}, "ValueError: a result may take at most 1048576 bytes as JSON"),
     "too many numbers": ({"list": list(range(2**20))}, "more than fit into a result"),
-    **{
-        name: ({name: 1}, f"ValueError: '{name}' is filled in by the engine")
-        for name in ("trial_id", "training_iteration", "time_total_s", "config")
-    },
 }
 
 

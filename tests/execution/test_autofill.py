@@ -1,3 +1,4 @@
+import math
 import os
 import socket
 
@@ -110,3 +111,18 @@ def test_a_date_is_local_time_with_underscore_and_dashes():
 def test_here_is_this_process():
     assert (here().pid, here().hostname) == (os.getpid(), socket.gethostname())
     assert socket.inet_aton(here().node_ip)
+
+
+def test_a_reported_iteration_counts_where_it_grows_and_the_next_one_follows_it():
+    fill = autofill()
+    fill.restore(4, 10.0, {})
+    reported = [{"training_iteration": 10}, {}, {"training_iteration": 20.0}, {"training_iteration": 20}, {"training_iteration": 3}]
+    assert [complete(fill, metrics)["training_iteration"] for metrics in reported] == [10, 11, 20, 21, 22]
+    assert [complete(fill, {"training_iteration": odd})["training_iteration"] for odd in (True, 99.5, "99", None, math.inf)] == [
+        23,
+        24,
+        25,
+        26,
+        27,
+    ]
+    assert complete(fill, {"training_iteration": 30})["iterations_since_restore"] == 26

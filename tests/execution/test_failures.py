@@ -114,9 +114,9 @@ def test_a_failure_travels_as_strings():
 
 def test_a_failure_is_placed_at_the_users_line_that_called_the_engine():
     def train():
-        Converter().convert({"training_iteration": -1})
+        Converter().convert({"time_this_iter_s": -1})
 
-    with pytest.raises(ValueError, match="training_iteration") as caught:
+    with pytest.raises(ValueError, match="time_this_iter_s") as caught:
         train()
     failure = describe(caught.value)
     assert "values.py" in failure.traceback

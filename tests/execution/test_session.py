@@ -351,7 +351,7 @@ def test_every_conversation_keeps_its_order(tmp_path_factory, steps, num_before_
         for step in steps:
             with checkpoint_dir() as directory:
                 try:
-                    report({"pid": 1} if step == "refused" else {}, checkpoint=Checkpoint(directory) if step == "checkpoint" else None)
+                    report({"done": "no"} if step == "refused" else {}, checkpoint=Checkpoint(directory) if step == "checkpoint" else None)
                 except ValueError:
                     assert step == "refused"
 

@@ -181,8 +181,8 @@ def leaves(config):
     raise SystemExit(3)
 
 
-def reserved(config):
-    yield {"trial_id": 1}
+def not_to_be_read(config):
+    yield {"done": 1}
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def reserved(config):
     [
         (raises_late, "diverged", 2.0),
         (leaves, "exited with code 3", 0.0),
-        (reserved, "'trial_id' is filled in", 1.0),
+        (not_to_be_read, "done must be True or False", 1.0),
         (lambda config: 1 / 0, "division by zero", 0.0),
         (lambda config: None, "not iterable", 0.0),
     ],
@@ -303,3 +303,10 @@ def test_every_trial_starts_once_ends_once_and_time_never_runs_backwards(lengths
         assert isinstance(started, WorkerStarted)
         assert [result.metrics["number"] for result in results] == list(range(length))
         assert exited.outcome is (Outcome.FAILED if index in breaks else Outcome.COMPLETED)
+
+
+def test_a_curve_that_numbers_its_results_goes_on_behind_the_checkpoint():
+    simulated = executor(lambda config: ({"loss": 1.0 / epoch, "training_iteration": epoch} for epoch in range(10, 60, 10)))
+    start(simulated, checkpoint=CheckpointRecord(0, 20, 2.0))
+    reported = [event.metrics["training_iteration"] for _, event in drain(simulated) if isinstance(event, ResultReported)]
+    assert reported == [30, 40, 50]

@@ -144,10 +144,16 @@ def test_an_empty_dictionary_is_no_column_and_collides_with_none():
     assert convert({"a": {}, "b": 1}) == {"a": {}, "b": 1}
 
 
-@pytest.mark.parametrize("name", [*sorted(AUTO_FILLED - SUPPLIED_BY_USER), "config/lr"])
-def test_names_of_the_engine_are_refused(name):
-    with pytest.raises(ValueError, match=rf"'{name}' is filled in by the engine .* report it under another name"):
-        convert({"loss": 0.5, name: 1})
+@pytest.mark.parametrize("name", [*sorted(AUTO_FILLED - SUPPLIED_BY_USER - {"training_iteration"}), "config/lr"])
+def test_values_under_names_of_the_engine_are_left_out_and_named_once(name):
+    converter = Converter()
+    for _ in range(2):
+        assert converter.convert({"loss": 0.5, name: 1}) == {"loss": 0.5}
+    assert (converter.take_replaced(), converter.take_replaced()) == ([name], [])
+
+
+def test_a_training_iteration_passes():
+    assert convert({"training_iteration": np.int64(10)}) == {"training_iteration": 10}
 
 
 def test_a_name_of_the_engine_is_free_below_the_first_level():

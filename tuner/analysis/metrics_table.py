@@ -32,6 +32,8 @@ _READ_AT_ONCE: Final = 100_000
 _READ_ALONE: Final = 0.02
 """Few are trials that have at most this share of all results together."""
 _DTYPES: Final = {float: np.float64, int: np.int64, bool: np.bool_}
+_NOT_FIRST: Final = 2**62
+"""Stands for None among iterations behind which attempts began: above all of them."""
 _SAME_IN_PARTS: Final = frozenset({float, int, bool, str, type(None)})
 """Types of which a column has the same pandas type in all its parts."""
 
@@ -101,8 +103,8 @@ class MetricsTable:
     """
 
     def __init__(self, trials: Sequence[TableTrial], rows: Rows, *, are_few: bool = False) -> None:
-        reported, numbers, branches = _read(trials, rows, are_few=are_few)
-        places = _counting(numbers, branches, reported.values(TRAINING_ITERATION))
+        reported, numbers, branches, begun = _read(trials, rows, are_few=are_few)
+        places = _counting(numbers, branches, begun, reported.values(TRAINING_ITERATION))
         ends = np.cumsum(np.bincount(numbers[places], minlength=len(trials))).tolist()
         self._spans: dict[str, slice] = {}
         self._names_of: dict[str, list[str]] = {}
@@ -158,27 +160,32 @@ class MetricsTable:
         return frame
 
 
-def _read(trials: Sequence[TableTrial], rows: Rows, *, are_few: bool) -> tuple[_Columns, Array, Array]:
-    """Return all that the trials reported, and of each result the number of its trial and its branch."""
+def _read(trials: Sequence[TableTrial], rows: Rows, *, are_few: bool) -> tuple[_Columns, Array, Array, Array]:
+    """Return all that the trials reported, and of each result the number of its trial, its branch and where its attempt began."""
     number_of = {trial.trial_id: number for number, trial in enumerate(trials)}
     reported = _Columns()
-    numbers, branches = array("q"), array("q")
-    for trial_id, branch, row in rows.reported(number_of, are_few=are_few):
+    numbers, branches, begun = array("q"), array("q"), array("q")
+    for trial_id, branch, resumed, row in rows.reported(number_of, are_few=are_few):
         numbers.append(number_of[trial_id])
         branches.append(branch)
+        begun.append(_NOT_FIRST if resumed is None else resumed)
         reported.append(row)
-    return reported, np.array(numbers), np.array(branches)
+    return reported, np.array(numbers), np.array(branches), np.array(begun)
 
 
-def _counting(numbers: Array, branches: Array, iterations: Array) -> Array:
+def _counting(numbers: Array, branches: Array, begun: Array, iterations: Array) -> Array:
     """Return the places of the results that no later attempt has superseded, those of one trial after those of another."""
     order = np.argsort(numbers, kind="stable")
-    numbers, branches, iterations = numbers[order], branches[order], iterations[order]
+    numbers, branches, begun, iterations = numbers[order], branches[order], begun[order], iterations[order]
     goes_on = (numbers[1:] == numbers[:-1]) & (branches[1:] == branches[:-1])
-    if iterations.dtype == np.int64 and (iterations[1:] > iterations[:-1])[goes_on].all():
+    if iterations.dtype == np.int64 and (np.minimum(iterations[1:] - 1, begun[1:]) >= iterations[:-1])[goes_on].all():
         return order  # nothing was trained again
     trials = np.split(np.arange(len(order)), np.flatnonzero(np.diff(numbers)) + 1)
-    kept = [trial[surviving(zip(branches[trial].tolist(), iterations[trial].tolist(), strict=True))] for trial in trials]
+    told = ([None if one == _NOT_FIRST else one for one in begun[trial].tolist()] for trial in trials)
+    kept = [
+        trial[surviving(zip(branches[trial].tolist(), resumed, iterations[trial].tolist(), strict=True))]
+        for trial, resumed in zip(trials, told, strict=True)
+    ]
     return order[np.concatenate(kept)]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Protocol, final
 
-from tuner.core.result import CHECKPOINT_DIR_NAME, TRAINING_ITERATION
+from tuner.core.result import CHECKPOINT_DIR_NAME, ITERATIONS_SINCE_RESTORE, TRAINING_ITERATION
 from tuner.core.trial import Trial, checkpoint_directory_name
 from tuner.storage.records import RESULT
 from tuner.storage.rows import ResultIndex
@@ -18,8 +18,8 @@ from tuner.storage.rows import rows as journal_rows
 
 Row = dict[str, Any]
 """A result, nested as reported, with the auto-filled keys but without ``config``."""
-Reported = tuple[str, int, Row]
-"""The trial that reported a result, its branch, see `current`, and the result."""
+Reported = tuple[str, int, int | None, Row]
+"""The trial that reported a result, its branch, see `surviving`, where its attempt began, likewise, and the result."""
 
 
 class Rows(Protocol):
@@ -80,15 +80,15 @@ class MemoryRows:
     def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
         """Yield all that these trials reported, one trial after the other."""
         for trial_id in trial_ids:
-            for branch, result in self._reported(trial_id):
-                yield trial_id, branch, dict(result)
+            for branch, resumed, result in self._reported(trial_id):
+                yield trial_id, branch, resumed, dict(result)
 
     def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
         """Return the configuration of each of the trial's branches; empty where it never changed."""
         return self._configs.get(trial_id, ())
 
-    def _reported(self, trial_id: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        return zip(self._branches.get(trial_id) or repeat(0), self._results.get(trial_id, ()), strict=False)
+    def _reported(self, trial_id: str) -> Iterator[tuple[int, None, Mapping[str, Any]]]:
+        return zip(self._branches.get(trial_id) or repeat(0), repeat(None), self._results.get(trial_id, ()), strict=False)
 
     def _current(self, trial_id: str) -> list[tuple[int, Row]]:
         return current(self._reported(trial_id))
@@ -186,13 +186,20 @@ def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
     }
 
 
-def _counted(records: Iterable[Mapping[str, Any]], history: History) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield branch and metrics of a trial's records, without what a dead attempt's worker still sent after the next one had reported."""
-    latest = history.superseded + 1
+def _counted(records: Iterable[Mapping[str, Any]], history: History) -> Iterator[tuple[int, int | None, Mapping[str, Any]]]:
+    """Yield what `current` takes of a trial's records, without what a dead attempt's worker still sent after the next one had reported."""
+    latest = history.superseded
     for record in records:
-        if record["a"] >= latest:
-            latest = record["a"]
-            yield history.branch_of(latest), record["m"]
+        attempt, metrics = record["a"], record["m"]
+        if attempt >= max(latest, history.superseded + 1):
+            yield history.branch_of(attempt), _beginning(metrics) if attempt > latest else None, metrics
+            latest = attempt
+
+
+def _beginning(first: Mapping[str, Any]) -> int | None:
+    """Return the iteration behind which an attempt began whose first result this is; None where that is not known."""
+    iteration, since = first.get(TRAINING_ITERATION), first.get(ITERATIONS_SINCE_RESTORE)
+    return iteration - since if isinstance(iteration, int) and isinstance(since, int) else None
 
 
 def _reported(records: Iterable[Mapping[str, Any]], histories: Mapping[str, History]) -> Iterator[Reported]:
@@ -206,41 +213,46 @@ def _reported(records: Iterable[Mapping[str, Any]], histories: Mapping[str, Hist
             continue
         if record["k"] != RESULT:
             if latest.get(trial_id) == attempt:
-                held[trial_id][2][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(record["c"]["index"])
+                held[trial_id][3][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(record["c"]["index"])
             continue
         if trial_id in held:
             yield held[trial_id]
+        metrics = record["m"]
+        resumed = _beginning(metrics) if latest.get(trial_id) != attempt else None
         latest[trial_id] = attempt
-        held[trial_id] = trial_id, history.branch_of(attempt) if history.grafted else 0, record["m"]
+        held[trial_id] = trial_id, history.branch_of(attempt) if history.grafted else 0, resumed, metrics
     yield from held.values()
 
 
-def current(results: Iterable[tuple[int, Mapping[str, Any]]]) -> list[tuple[int, Row]]:
+def current(results: Iterable[tuple[int, int | None, Mapping[str, Any]]]) -> list[tuple[int, Row]]:
     """Return the results that no later attempt has superseded, each behind the number of its branch.
 
     Args:
-        results: All that one trial reported, in that order, each behind the number of its branch: how many exploits lay behind the trial.
+        results: All that one trial reported, in that order, each behind its branch and where its attempt began, see `surviving`.
     """
     reported = list(results)
-    places = surviving((branch, result.get(TRAINING_ITERATION)) for branch, result in reported)
-    return [(branch, dict(result)) for branch, result in map(reported.__getitem__, places)]
+    places = surviving((branch, resumed, result.get(TRAINING_ITERATION)) for branch, resumed, result in reported)
+    return [(branch, dict(result)) for branch, _, result in map(reported.__getitem__, places)]
 
 
-def surviving(results: Iterable[tuple[int, int | None]]) -> list[int]:
+def surviving(results: Iterable[tuple[int, int | None, int | None]]) -> list[int]:
     """Return the places of the results that no later attempt has superseded.
 
     Args:
-        results: Branch and iteration of all that one trial reported, in that order; results without an iteration are counted. Within a
-            branch, an iteration that is not above the one before it shows that an attempt went on from an earlier checkpoint.
+        results: All that one trial reported, in that order, by three numbers: the branch, which is how many exploits lay behind the trial;
+            of the first result of an attempt the iteration behind which the attempt began, None for the others and where that is not
+            known; and the iteration, None for one above the result before. Within a branch, an iteration that is not above the one before
+            it shows as well that an attempt went on from an earlier checkpoint.
     """
     places: list[int] = []
     iterations: list[int] = []
     branch, num_earlier = 0, 0
-    for place, (number, told) in enumerate(results):
+    for place, (number, resumed, told) in enumerate(results):
         if number != branch:
             branch, num_earlier = number, len(places)
         iteration = len(places) + 1 if told is None else told
-        while len(places) > num_earlier and iterations[-1] >= iteration:
+        last = iteration - 1 if resumed is None else min(resumed, iteration - 1)
+        while len(places) > num_earlier and iterations[-1] > last:
             del places[-1], iterations[-1]
         places.append(place)
         iterations.append(iteration)

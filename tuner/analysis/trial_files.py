@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -68,7 +69,7 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
     last = reported[-1] if reported else {}
     trial_id = str(last.get(TRIAL_ID, directory.name))
     branches = list(_branches(reported))
-    counting = current(zip(branches, map(_without_config, reported), strict=True))
+    counting = current(zip(branches, itertools.repeat(None), map(_without_config, reported), strict=False))
     return TrialFiles(
         path=directory,
         trial_id=trial_id,

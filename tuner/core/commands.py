@@ -164,6 +164,19 @@ class CheckpointMissed:
 
 
 @dataclass(frozen=True, slots=True)
+class KeysReplaced:
+    """A trial has reported values under names that the engine fills in.
+
+    Attributes:
+        trial: The trial.
+        names: These names.
+    """
+
+    trial: Trial
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MetricMissed:
     """A trial has reported many results, and no trial has ever reported the metric to optimise.
 
@@ -236,6 +249,7 @@ Notice = (
     | ResultRecorded
     | CheckpointRecorded
     | CheckpointMissed
+    | KeysReplaced
     | MetricMissed
     | TrialSilent
     | TrialPaused

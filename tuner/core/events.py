@@ -105,6 +105,7 @@ class ResultReported:
         checkpoint: The checkpoint committed with this report, if any.
         text: The metrics as JSON, as the worker spelled them, in one line of ASCII, for whoever writes them down; empty where that is not
             known.
+        replaced: Names that were reported and that the engine has filled in instead, told once in an attempt; not part of the journal.
     """
 
     trial_id: str
@@ -112,6 +113,7 @@ class ResultReported:
     metrics: Mapping[str, Any]
     checkpoint: CheckpointRecord | None = None
     text: bytes = field(default=b"", compare=False, repr=False)
+    replaced: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,9 +143,11 @@ class Experiment(SteeredLives):
         self._is_unsettled |= self.desk.hear()
         trial.summarise(flat)
         self._failure_tally.hear(trial.farthest_iteration)
-        is_metric_missed = self._metric_watch.hear(flat)
+        is_metric_missed = self._metric_watch.hear(flat, trial.num_rows)
         self.best.consider(trial, flat)
         self._out.notices.append(cmd.ResultRecorded(trial, report.result, flat, event.text))
+        if event.replaced:
+            self._out.notices.append(cmd.KeysReplaced(trial, event.replaced))
         if is_metric_missed:
             self._out.notices.append(cmd.MetricMissed(trial, self._metric_watch.missing[0]))
         self._out.delete(trial, self._keeper.release(trial))

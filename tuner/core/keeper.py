@@ -30,8 +30,7 @@ class CheckpointKeeper:
         Returns:
             The checkpoint with its score, and those that may be deleted now.
         """
-        score = self._score(flat)
-        scored = checkpoint if score == checkpoint.score else dataclasses.replace(checkpoint, score=score)
+        scored = dataclasses.replace(checkpoint, score=self._score(flat), num_rows=trial.num_rows)
         trial.checkpoints.append(scored)
         trial.objective.mark(checkpoint.index)
         trial.next_checkpoint = checkpoint.index + 1

@@ -56,6 +56,8 @@ def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
         "num_rows": trial.num_rows,
         "next_checkpoint": trial.next_checkpoint,
         "resumed_iteration": trial.resumed_iteration,
+        "resumed_row": trial.resumed_row,
+        "reported_attempt": trial.reported_attempt,
         "superseded_attempt": trial.superseded_attempt,
         "failures": [failure_fields(failure) for failure in trial.failures],
     }
@@ -100,6 +102,8 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
         trial.last_result = {**fields["last_result"], CONFIG: trial.config if has_reported else trial.grafts[-1].config}
     trial.next_checkpoint = fields["next_checkpoint"]
     trial.resumed_iteration = fields["resumed_iteration"]
+    trial.resumed_row = fields.get("resumed_row", 0)
+    trial.reported_attempt = fields.get("reported_attempt")
     trial.superseded_attempt = fields["superseded_attempt"]
     trial.failures = [failure_from(failure) for failure in fields["failures"]]
     return trial
@@ -178,13 +182,14 @@ def _graft_from(fields: Mapping[str, Any], decode: Translate) -> Graft:
 
 def checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
     """Return a checkpoint's record as JSON values."""
-    return {
+    fields = {
         "index": checkpoint.index,
         "iteration": checkpoint.iteration,
         "time_total_s": checkpoint.time_total_s,
         "counters": dict(checkpoint.counters),
         "score": checkpoint.score,
     }
+    return fields if checkpoint.num_rows is None else {**fields, "num_rows": checkpoint.num_rows}
 
 
 def failure_fields(failure: Failure) -> Fields:

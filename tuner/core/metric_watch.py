@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from schedulers.decisions import Reason
 
-from .result import AUTO_FILLED, DELIMITER, TRAINING_ITERATION, flatten
+from .result import AUTO_FILLED, DELIMITER, flatten
 from .trial import Trial
 
 METRIC_NOT_REPORTED: Final = "metric_not_reported"
@@ -43,12 +43,17 @@ class MetricWatch:
         for trial in trials:
             self._see(trial.summary)
 
-    def hear(self, flat: Mapping[str, Any]) -> bool:
-        """Take in a flattened result; return whether the user is to be told now that a metric is missing, which happens once."""
+    def hear(self, flat: Mapping[str, Any], num_rows: int) -> bool:
+        """Take in a flattened result; return whether the user is to be told now that a metric is missing, which happens once.
+
+        Args:
+            flat: The result.
+            num_rows: How many results its trial has with it.
+        """
         if not self.missing:
             return False
         self._see(flat)
-        if not self.missing or self._has_warned or flat.get(TRAINING_ITERATION, 0) < _ENOUGH_RESULTS:
+        if not self.missing or self._has_warned or num_rows < _ENOUGH_RESULTS:
             return False
         self._has_warned = True
         return True

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 TRAINING_ITERATION = "training_iteration"
-"""1-based count of the trial's results; continues over retries and restores from the checkpoint's count."""
+"""Count of the trial's results, from 1 on, or what training code reports by this name as long as it grows.
+
+Continues over retries and restores from the checkpoint's count.
+"""
 SHOULD_CHECKPOINT = "should_checkpoint"
 """Set to True by a trainable's result or by a callback to ask for a checkpoint at this result."""
 DONE = "done"
@@ -20,6 +23,7 @@ TIME_THIS_ITER_S = "time_this_iter_s"
 TIME_TOTAL_S = "time_total_s"
 TIME_SINCE_RESTORE = "time_since_restore"
 ITERATIONS_SINCE_RESTORE = "iterations_since_restore"
+"""How far ``training_iteration`` has come since the attempt began."""
 TIMESTEPS_THIS_ITER = "timesteps_this_iter"
 TIMESTEPS_TOTAL = "timesteps_total"
 EPISODES_THIS_ITER = "episodes_this_iter"

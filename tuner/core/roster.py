@@ -173,7 +173,7 @@ class Roster:
         move_worker(trial, WorkerMove.LAUNCH)
         trial.attempt += 1
         trial.start_time_s = now_s
-        trial.resumed_iteration = trial.source.iteration if trial.source else 0
+        trial.go_back_to_source()
         self.live[trial.trial_id] = trial
 
     def retire(self, trial: Trial) -> None:
@@ -210,7 +210,7 @@ class Roster:
         self.paused.pop(trial.trial_id, None)
         self._move(trial, move)
         trial.is_to_resume = False
-        trial.resumed_iteration = trial.source.iteration if trial.source else 0
+        trial.go_back_to_source()
         self.make_ready(trial)
 
     def make_ready(self, trial: Trial) -> None:

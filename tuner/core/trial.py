@@ -103,6 +103,8 @@ class CheckpointRecord:
         time_total_s: Training time of the trial up to it.
         counters: ``timesteps_total`` and ``episodes_total`` up to it, where the trainable counts them.
         score: Value of ``checkpoint_score_attribute`` in that result, None without one.
+        num_rows: How many of the trial's results counted up to it, see `Trial.num_rows`; None where an earlier release has not noted it,
+            which numbered results without gaps.
     """
 
     index: int
@@ -110,6 +112,7 @@ class CheckpointRecord:
     time_total_s: float = 0.0
     counters: Mapping[str, int] = field(default_factory=dict)
     score: float | None = None
+    num_rows: int | None = field(default=None, compare=False)
 
     @property
     def directory(self) -> str:
@@ -179,6 +182,8 @@ class Trial:
             itself that has just been started from it.
         next_checkpoint: Index that the next checkpoint gets.
         resumed_iteration: ``training_iteration`` from which the current attempt continued; later results are reported again.
+        resumed_row: How many results count up to there.
+        reported_attempt: The last attempt that has reported a result; None where an earlier release has not noted it.
         intention: A decision that the worker has not yet obeyed.
         exploit: A decision to take over another trial's checkpoint that has not taken effect, since the worker is still there or the
             checkpoint is not; None for none.
@@ -220,9 +225,11 @@ class Trial:
         "objective",
         "owes_save",
         "reason",
+        "reported_attempt",
         "resize",
         "resources",
         "resumed_iteration",
+        "resumed_row",
         "start_time_s",
         "summary",
         "superseded_attempt",
@@ -262,6 +269,8 @@ class Trial:
         self.num_rows = 0
         self.next_checkpoint = 0
         self.resumed_iteration = 0
+        self.resumed_row = 0
+        self.reported_attempt: int | None = -1
         self.failures: list[Failure] = []
         self.farthest_iteration = 0
         self.num_vain_attempts = 0
@@ -296,7 +305,7 @@ class Trial:
         self.summary = {}
         self.objective = TrackedMetric()
         self.num_rows = 0
-        self.num_failures = self.num_vain_attempts = self.farthest_iteration = self.resumed_iteration = 0
+        self.num_failures = self.num_vain_attempts = self.farthest_iteration = self.resumed_iteration = self.resumed_row = 0
         self.superseded_attempt = self.attempt
         self.reason = None
         return dropped
@@ -325,10 +334,24 @@ class Trial:
 
     def _latest_behind(self, graft: Graft) -> CheckpointRecord | None:
         """Return the latest checkpoint of its own since an exploit; where all are lost, an older one that leaves no hole in its results."""
-        reached = graft.from_iteration + self.num_rows - graft.num_rows
         is_free = self.num_rows == graft.num_rows
-        fit = (kept for kept in reversed(self.checkpoints) if is_free or kept.index >= graft.first_checkpoint or kept.iteration <= reached)
+        fit = (
+            kept
+            for kept in reversed(self.checkpoints)
+            if is_free or kept.index >= graft.first_checkpoint or kept.iteration <= graft.from_iteration
+        )
         return next(fit, None)
+
+    def go_back_to_source(self) -> None:
+        """Take note that the next attempt continues from `source`, and that what was reported behind it is going to be reported again."""
+        source, graft = self.source, self.grafts[-1] if self.grafts else None
+        self.resumed_iteration = source.iteration if source else 0
+        if source is None or (graft and (self.graft or source.index < graft.first_checkpoint)):
+            self.resumed_row = graft.num_rows if graft else 0
+        elif source.num_rows is not None:
+            self.resumed_row = source.num_rows
+        else:
+            self.resumed_row = self._row_without_gaps(source.iteration)
 
     @property
     def source_id(self) -> str:
@@ -363,7 +386,7 @@ class Trial:
     def summarise(self, flat: Mapping[str, Any]) -> None:
         """Take a flattened result's numbers into the summary."""
         iteration = flat.get(TRAINING_ITERATION, 0)
-        self.num_rows = self._count_from_graft(iteration) if self.grafts else iteration
+        self._count_row(iteration)
         if iteration > self.farthest_iteration:
             self.farthest_iteration, self.num_vain_attempts = iteration, 0
         for name, value in flat.items():
@@ -373,13 +396,25 @@ class Trial:
                 self.summary[name] = MetricSummary()
             self.summary[name].add(value)
 
-    def _count_from_graft(self, iteration: int) -> int:
-        """Return how many results count with this one; they go on from where the first attempt since an exploit did, or further back."""
-        graft = self.grafts[-1]
-        is_first = self.num_rows == graft.num_rows
-        if is_first or self.resumed_iteration < graft.from_iteration:
-            graft = self.grafts[-1] = replace(graft, from_iteration=self.resumed_iteration)
-        return graft.num_rows + iteration - graft.from_iteration
+    def _count_row(self, iteration: int) -> None:
+        """Count a result. With the first one of an attempt, those that an earlier one has reported behind its checkpoint count no more."""
+        if self.grafts:
+            # Results go on from where the first attempt since the exploit did, or further back.
+            graft = self.grafts[-1]
+            if self.num_rows == graft.num_rows or self.resumed_iteration < graft.from_iteration:
+                self.grafts[-1] = replace(graft, from_iteration=self.resumed_iteration)
+        if self.reported_attempt == self.attempt:
+            self.num_rows += 1
+        elif self.reported_attempt is None:
+            self.num_rows = self._row_without_gaps(iteration)
+        else:
+            self.num_rows = self.resumed_row + 1
+        self.reported_attempt = self.attempt
+
+    def _row_without_gaps(self, iteration: int) -> int:
+        """Return how many results count up to an iteration if none was left out, as earlier releases numbered them."""
+        graft = self.grafts[-1] if self.grafts else None
+        return graft.num_rows + iteration - graft.from_iteration if graft else iteration
 
     def config_at(self, row: int) -> Mapping[str, Any]:
         """Return the configuration in force at a result, by its position among those that count, as `num_rows` counts them; 0 for now."""

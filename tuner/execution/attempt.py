@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,7 +23,7 @@ from .autofill import AutoFill, counters_of, here
 from .failures import as_message, describe
 from .late_imports import imported_since, missing, packages_since
 from .messages import Assignment
-from .values import Converter
+from .values import Converter, note_replaced_iteration
 
 _CANNOT_SAVE = Failure(
     "NotImplementedError", "a function trainable cannot be asked for a checkpoint; report one with report(metrics, checkpoint=…)"
@@ -147,26 +147,28 @@ class Attempt:
             if name and record is None:
                 result = self._autofill.fill(converted, elapsed_s)
             self._autofill.count(result)
-            answer = self._exchange(result, record)
+            note_replaced_iteration(self._converter, converted, result)
+            answer = self._exchange(result, record, self._converter.take_replaced())
             if answer["save"]:
                 self._channel.send({"kind": "save_failed", "failure": as_message(_CANNOT_SAVE)})
             if self.is_told_to_leave:
                 raise StopTraining(self._verdict)
             self._autofill.resume()
 
-    def submit(self, result: dict[str, Any], write: Callable[[Path], None]) -> None:
+    def submit(self, result: dict[str, Any], write: Callable[[Path], None], replaced: Sequence[str] = ()) -> None:
         """Report the complete result of a class trainable; save where the answer says so.
 
         Args:
             result: The result.
             write: Writes the trainable's state into an empty directory.
+            replaced: Names that the engine has filled in although ``step`` returned values for them.
 
         Raises:
             Exception: What `write` raises, and `CheckpointError` where what it has written cannot be committed. Where the storage is at
                 fault, the driver is told so, and the trial may go on; unless it was to be paused with this checkpoint, its first one.
         """
         with self._lock:
-            answer = self._exchange(result, None)
+            answer = self._exchange(result, None, replaced)
             if answer["save"]:
                 self._channel.send(self._saved(write, result))
 
@@ -189,8 +191,9 @@ class Attempt:
         if self.is_told_to_leave:
             raise StopTraining(self._verdict)
 
-    def _exchange(self, result: dict[str, Any], record: dict[str, Any] | None) -> dict[str, Any]:
-        self._channel.send({"kind": "result", "metrics": result, "checkpoint": record})
+    def _exchange(self, result: dict[str, Any], record: dict[str, Any] | None, replaced: Sequence[str]) -> dict[str, Any]:
+        told = {"kind": "result", "metrics": result, "checkpoint": record}
+        self._channel.send({**told, "replaced": list(replaced)} if replaced else told)
         self._has_unread_answer = True
         return self._read_answer()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import socket
 import time
@@ -118,13 +119,15 @@ class AutoFill:
         """Return the next result: the metrics first, then the keys of the engine. It does not count before `count`.
 
         Args:
-            metrics: What was reported, converted; a ``time_this_iter_s``, ``timestamp``, ``timesteps_this_iter`` … in it wins.
+            metrics: What was reported, converted; a ``time_this_iter_s``, ``timestamp``, ``timesteps_this_iter`` … in it wins, and so
+                does a ``training_iteration`` that grows.
             elapsed_s: Training time it took.
             checkpoint_dir_name: Directory of the checkpoint that was reported with it.
         """
         supplied = metrics.keys() & key.SUPPLIED_BY_USER
         elapsed_s = float(metrics.get(key.TIME_THIS_ITER_S, elapsed_s)) if supplied else elapsed_s
         time_total_s = self.time_total_s + elapsed_s
+        iteration = next_iteration(metrics, self.iteration)
         timestamp = int(self._wall_clock())
         if timestamp != self._dated_s:
             self._dated_s, self._date_of = timestamp, self._date(timestamp)
@@ -134,14 +137,14 @@ class AutoFill:
             key.CHECKPOINT_DIR_NAME: checkpoint_dir_name,
             key.SHOULD_CHECKPOINT: checkpoint_dir_name is not None,
             key.DONE: False,
-            key.TRAINING_ITERATION: self.iteration + 1,
+            key.TRAINING_ITERATION: iteration,
             key.TRIAL_ID: self.trial_id,
             key.DATE: self._date_of,
             key.TIME_THIS_ITER_S: elapsed_s,
             key.TIME_TOTAL_S: time_total_s,
             **self._fixed,
             key.TIME_SINCE_RESTORE: time_total_s - self._time_before_s,
-            key.ITERATIONS_SINCE_RESTORE: self.iteration + 1 - self._first_iteration,
+            key.ITERATIONS_SINCE_RESTORE: iteration - self._first_iteration,
             **self.counters,
         }
         for name in supplied:
@@ -157,6 +160,23 @@ class AutoFill:
         self.time_total_s = result[key.TIME_TOTAL_S]
         if self.counters or not _TOTALS.isdisjoint(result):
             self.counters = counters_of(result)
+
+
+def next_iteration(metrics: Mapping[str, Any], latest: int) -> int:
+    """Return the ``training_iteration`` of the next result: the reported one if it is a larger whole number, else the next one.
+
+    Args:
+        metrics: What was reported, converted.
+        latest: The ``training_iteration`` of the result before.
+
+    Example:
+        >>> next_iteration({}, 3), next_iteration({"training_iteration": 10}, 3), next_iteration({"training_iteration": 3}, 3)
+        (4, 10, 4)
+    """
+    reported = metrics.get(key.TRAINING_ITERATION)
+    if isinstance(reported, bool) or not isinstance(reported, (int, float)) or not latest < reported < math.inf or reported % 1:
+        return latest + 1
+    return int(reported)
 
 
 def counters_of(result: Mapping[str, Any]) -> dict[str, int]:

@@ -3,7 +3,8 @@
 From the worker: strict JSON objects, one a line, with the key ``kind``::
 
     {"kind": "started", "pid": 4711}
-    {"kind": "result", "metrics": {...}, "checkpoint": null | {"index", "iteration", "time_total_s", "counters"}}
+    {"kind": "result", "metrics": {...}, "checkpoint": null | {"index", "iteration", "time_total_s", "counters"},
+     "replaced": ["pid", ...]}
     {"kind": "saving"}
     {"kind": "saved", "checkpoint": {...}}
     {"kind": "save_failed", "failure": {"kind", "message", "traceback", "bases", "place"}}
@@ -17,7 +18,8 @@ and ``save_failed`` where the latter fails. One that is told to save sends ``sav
 storage was at fault; where the training code was, it exits as ``unsaved``. One that may stay, and says that it does, waits for the
 `Assignment` of its trial's next attempt, and answers it as at its birth, or with ``unfit`` if it cannot be reset, and ends.
 ``late_imports`` and ``packages`` are what `late_imports` tells of. Non-finite floats travel as ``{"$float": "NaN" | "Infinity" |
-"-Infinity"}``; the driver never unpickles anything from a worker.
+"-Infinity"}``; the driver never unpickles anything from a worker. ``replaced`` names what was reported and is the engine's to fill in, each
+name once in an attempt.
 """
 
 from __future__ import annotations

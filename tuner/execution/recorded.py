@@ -103,7 +103,7 @@ class _Worker(VirtualWorker):
         self._leave_s = leave_s
         self._save_s = save_s
         self._next_checkpoint = command.next_checkpoint
-        self._position = self._num_before = 0
+        self._position = self._resumed_iteration = 0
         self._time_before_s = 0.0
 
     @property
@@ -124,7 +124,7 @@ class _Worker(VirtualWorker):
         """Go to where the checkpoint was saved."""
         if checkpoint := self.command.checkpoint:
             done = bisect_right(self._curve.points, checkpoint.iteration, key=_iteration_of)
-            self._position = self._num_before = done
+            self._position, self._resumed_iteration = done, checkpoint.iteration
             self._time_before_s = checkpoint.time_total_s
 
     def duration_s(self) -> float:
@@ -145,7 +145,7 @@ class _Worker(VirtualWorker):
         result = dict(point.metrics)
         if key.TIME_TOTAL_S in result:
             result[key.TIME_SINCE_RESTORE] = result[key.TIME_TOTAL_S] - self._time_before_s
-        result[key.ITERATIONS_SINCE_RESTORE] = self._position - self._num_before
+        result[key.ITERATIONS_SINCE_RESTORE] = _iteration_of_metrics(result) - self._resumed_iteration
         return result, self.save() if point.has_checkpoint else None
 
     def save(self) -> CheckpointRecord:

@@ -36,10 +36,10 @@ _log = logging.getLogger(__name__)
 def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
     """Report one result of the trial, and go on when the engine says so.
 
-    Each report counts as one ``training_iteration``. When it returns, result and checkpoint are safely stored; the checkpoint's directory
-    may then be deleted. When the trial is to stop, it does not return but raises an exception that is no `Exception`, so that ``finally``
-    and context managers run; let it pass. May be called from any thread of the trial. Outside a trial it warns once and does nothing,
-    so that training code also runs alone.
+    Each report counts as one ``training_iteration``, unless the metrics hold a larger whole number by this name, which then counts.
+    When it returns, result and checkpoint are safely stored; the checkpoint's directory may then be deleted. When the trial is to stop,
+    it does not return but raises an exception that is no `Exception`, so that ``finally`` and context managers run; let it pass. May be
+    called from any thread of the trial. Outside a trial it warns once and does nothing, so that training code also runs alone.
 
     Args:
         metrics: Numbers by name; nested dictionaries become ``"a/b"`` in tables. Other values see `values`.
@@ -47,7 +47,7 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> Non
 
     Raises:
         TypeError: If `metrics` is no dictionary or `checkpoint` no `Checkpoint`.
-        ValueError: If a name is reserved or stands for two values, or if there are more than 1,000 names or 1 MiB.
+        ValueError: If a name stands for two values, or if there are more than 1,000 names or 1 MiB.
         FileNotFoundError: If the checkpoint's directory does not exist.
         CheckpointError: If a link leads out of it; nothing has been reported then. Where the disk is full or fails, a warning in the
             trial's ``stderr`` says so and the metrics are reported without a checkpoint; the next one is tried again.
@@ -258,7 +258,7 @@ def _run_class(make: Callable[[Attempt], Trainable], attempt: Attempt) -> Traina
     while not (is_done or attempt.is_told_to_leave):
         result = trainable.train()
         is_done = result[DONE]
-        attempt.submit(result, functools.partial(write_checkpoint, trainable))
+        attempt.submit(result, functools.partial(write_checkpoint, trainable), trainable.take_replaced())
     if attempt.may_stay and not is_done and type(trainable).reset_config is not Trainable.reset_config:
         return trainable
     trainable.stop()

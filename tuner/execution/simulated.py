@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import Any, final
 from tuner.core.commands import StartWorker
 from tuner.core.trial import CheckpointRecord
 
-from .autofill import AutoFill, Place, counters_of
+from .autofill import AutoFill, Place, counters_of, next_iteration
 from .values import Converter, as_metrics
 from .virtual import VirtualExecutor, VirtualWorker
 
@@ -83,8 +82,10 @@ class _Worker(VirtualWorker):
     def begin(self) -> None:
         """Run the curve up to the iteration to continue from."""
         self._curve = iter(self._curves(copy.deepcopy(dict(self.command.config))))
-        for _ in itertools.islice(self._curve, self._autofill.iteration):
-            pass
+        iteration = 0
+        while iteration < self._autofill.iteration:
+            value = as_metrics(next(self._curve, {}))
+            iteration = next_iteration(value if isinstance(value, Mapping) else {}, iteration)
 
     def duration_s(self) -> float:
         """Return what was given, or what the function says that was given."""

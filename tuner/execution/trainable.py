@@ -25,7 +25,7 @@ from .autofill import AutoFill, counters_of, here
 from .calling import bind, check_call, check_function, with_config
 from .messages import Assignment
 from .placement import PlacementGroupFactory
-from .values import Converter
+from .values import Converter, note_replaced_iteration
 
 DICT_CHECKPOINT = "_dict_checkpoint.pkl"
 """File that holds what `Trainable.save_checkpoint` returned as a dictionary."""
@@ -196,10 +196,16 @@ class Trainable(ABC):
         elapsed_s = self._autofill.elapsed_s()
         if not isinstance(metrics, Mapping):
             raise TypeError(f"step must return a dictionary of metrics, got {type(metrics).__name__}; return {{}} where there are none")
-        self._last_result = self._autofill.fill(self._converter.convert(metrics), elapsed_s)
+        converted = self._converter.convert(metrics)
+        self._last_result = self._autofill.fill(converted, elapsed_s)
+        note_replaced_iteration(self._converter, converted, self._last_result)
         self._autofill.count(self._last_result)
         self.log_result(dict(self._last_result))
         return self._last_result
+
+    def take_replaced(self) -> list[str]:
+        """Return the names that the engine has filled in although `step` returned values for them, each once."""
+        return self._converter.take_replaced()
 
     def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> Checkpoint:
         """Save the training without an experiment.

@@ -80,7 +80,8 @@ def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultRe
         raise _malformed(TRAINING_ITERATION, "at least 1", 0)
     checkpoint = None if message.get("checkpoint") is None else _checkpoint(message)
     text = message.get("text")
-    return ResultReported(trial_id, attempt, metrics, checkpoint, text if type(text) is bytes else b"")
+    replaced = tuple(map(str, message["replaced"])) if _is_list_of_strings(message.get("replaced")) else ()
+    return ResultReported(trial_id, attempt, metrics, checkpoint, text if type(text) is bytes else b"", replaced)
 
 
 def _checkpoint(message: Mapping[str, Any]) -> CheckpointRecord:

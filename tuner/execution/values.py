@@ -14,6 +14,8 @@ larger arrays                                   ``{"shape", "dtype", "min", "max
 anything else, and int beyond 64 bits           its ``repr``, at most 200 characters, with a warning
 =============================================== ====================================================================================
 
+What is reported under a name that the engine fills in (`RESERVED`) is left out, and the driver says so once.
+
 Numpy and torch are recognised only where the training code has imported them; they are never imported here.
 """
 
@@ -25,7 +27,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.core.result import AUTO_FILLED, CONFIG, DEFAULT_METRIC, DELIMITER, DONE, SHOULD_CHECKPOINT, SUPPLIED_BY_USER
+from tuner.core.result import AUTO_FILLED, CONFIG, DEFAULT_METRIC, DELIMITER, DONE, SHOULD_CHECKPOINT, SUPPLIED_BY_USER, TRAINING_ITERATION
 from tuner.storage import strict_json
 
 from .secrets import conceal
@@ -36,7 +38,7 @@ MAX_LISTED_ELEMENTS = 64
 MAX_REPR_LENGTH = 200
 MAX_DEPTH = 32
 
-RESERVED = AUTO_FILLED - SUPPLIED_BY_USER
+RESERVED = AUTO_FILLED - SUPPLIED_BY_USER - {TRAINING_ITERATION}
 _MAX_INT = 2**63
 _SIZE_WORTH_MEASURING = MAX_SIZE_BYTES // 16  # JSON escapes blow a string up by at most 12
 
@@ -44,16 +46,21 @@ _SIZE_WORTH_MEASURING = MAX_SIZE_BYTES // 16  # JSON escapes blow a string up by
 class Converter:
     """Converts the results of one trial; remembers which of its keys have been warned about.
 
+    Attributes:
+        replaced: Reported names that the engine fills in, since `take_replaced` was last called.
+
     Example:
         >>> Converter().convert({"loss": 0.5, "layers": (16, 16), 7: None})
         {'loss': 0.5, 'layers': [16, 16], '7': None}
     """
 
-    __slots__ = ("_num_keys", "_size", "_warned")
+    __slots__ = ("_num_keys", "_replaced", "_size", "_warned", "replaced")
 
     def __init__(self) -> None:
         """Create a converter that has not warned yet."""
         self._warned: set[str] = set()
+        self._replaced: set[str] = set()
+        self.replaced: list[str] = []
         self._num_keys = 0
         self._size = 0
 
@@ -62,7 +69,7 @@ class Converter:
 
         Raises:
             TypeError: If `metrics` is not a dictionary.
-            ValueError: If a name is reserved or stands for two values, or if there are too many names or bytes.
+            ValueError: If a name stands for two values, or if there are too many names or bytes.
         """
         if _is_plain(metrics):
             return dict(metrics)
@@ -70,13 +77,25 @@ class Converter:
             raise TypeError(f"metrics must be a dictionary, got {type(metrics).__name__}; report numbers by name, e.g. {{'loss': 0.1}}")
         self._num_keys = self._size = 0
         converted = self._mapping(metrics, "", 0)
-        for name in converted:
-            _refuse_reserved(name)
+        for name in [name for name in converted if name in RESERVED or name.startswith(CONFIG + DELIMITER)]:
+            del converted[name]
+            self.note_replaced(name)
         for name in SUPPLIED_BY_USER.intersection(converted):
             _check_supplied(name, converted[name])
         _refuse_ambiguous(converted)
         self._refuse_oversized(converted)
         return converted
+
+    def note_replaced(self, name: str) -> None:
+        """Take note that the engine fills in a name that was reported."""
+        if name not in self._replaced:
+            self._replaced.add(name)
+            self.replaced.append(name)
+
+    def take_replaced(self) -> list[str]:
+        """Return the names that the engine has filled in although they were reported, each once."""
+        replaced, self.replaced = self.replaced, []
+        return replaced
 
     def _refuse_oversized(self, converted: dict[str, Any]) -> None:
         size = len(strict_json.dumps(converted)) if self._size > _SIZE_WORTH_MEASURING else 0
@@ -148,6 +167,12 @@ class Converter:
             warnings.warn(f"the reported value {path!r} {what}; report a number or a short list to silence this", stacklevel=2)
 
 
+def note_replaced_iteration(converter: Converter, converted: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    """Take note if a reported ``training_iteration`` is not that of the result, since it does not grow."""
+    if TRAINING_ITERATION in converted and converted[TRAINING_ITERATION] != result[TRAINING_ITERATION]:
+        converter.note_replaced(TRAINING_ITERATION)
+
+
 def as_metrics(value: Any) -> Any:
     """Return what training code returned or yielded as metrics: a number stands for ``{"_metric": number}``, all else for itself.
 
@@ -172,11 +197,6 @@ def _is_plain(metrics: Any) -> bool:
         if kind is not float and kind is not bool and (kind is not int or not -_MAX_INT <= value < _MAX_INT):
             return False
     return True
-
-
-def _refuse_reserved(name: str) -> None:
-    if name in RESERVED or name.startswith(CONFIG + DELIMITER):
-        raise ValueError(f"{name!r} is filled in by the engine and cannot be reported; report it under another name, e.g. 'my_{name}'")
 
 
 def _check_supplied(name: str, value: Any) -> None:

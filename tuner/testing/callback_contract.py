@@ -176,7 +176,7 @@ class _Story:
         """Let an attempt start, from the latest checkpoint if there is one."""
         trial.move_to(Status.RUNNING)
         trial.attempt += 1
-        trial.resumed_iteration = trial.checkpoint.iteration if trial.checkpoint else 0
+        trial.go_back_to_source()
         self.callback.on_trial_start(**self._info(trial))
         if trial.has_checkpoint:
             self.callback.on_trial_restore(**self._info(trial))
