@@ -57,7 +57,7 @@ ATTACKS = [
     Case(
         "S7",
         "escape sequences and formulas in texts and names",
-        "the console writes them out, the CSV quotes them",
+        "the console writes them out, in CSV they are made harmless",
         [
             Suite("loggers/test_console", ["user_text_is_printed_with_control_characters_written_out"]),
             Suite("loggers/test_console", ["no_line_is_wider_than_the_terminal_and_none_steers_it"]),

@@ -1,6 +1,5 @@
 """progress.csv."""
 
-import csv
 import math
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from tuner.loggers.csv_logger import CSVLoggerCallback, read_table
 
 
 def cells_of(trial):
-    with (Path(trial.local_path) / "progress.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    header, rows = read_table(Path(trial.local_path) / "progress.csv")
+    return [dict(zip(header, row, strict=True)) for row in rows]
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ def test_a_number_too_long_for_csv_readers_is_quoted_like_any_text_when_it_is_cu
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1, text="-" + "1" * 200_000))
     logger.on_experiment_end(trials=[])
-    assert b'"-' + b"1" * 99_999 + b'..."' in (Path(trial.local_path) / "progress.csv").read_bytes()
+    assert b"\"'-" + b"1" * 99_999 + b'..."' in (Path(trial.local_path) / "progress.csv").read_bytes()
 
 
 def test_half_a_character_does_not_stop_the_logger(logger, make_trial, report):

@@ -1,13 +1,17 @@
 """Text stays text: on the terminal, in spreadsheets, and where it looks like the engine's own words."""
 
 import csv
+import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import tuner as tune
+from tuner import Result
+from tuner.cli import main
 from tuner.loggers.csv_logger import read_table
 
 STEERING = "\x1b[31mred\x1b]0;title\x07\r\x9b2J\u202e\x00"
@@ -32,24 +36,58 @@ def test_nothing_of_the_users_steers_the_terminal(fit, capsys, executor):
     assert visible(printed)
 
 
-FORMULAS = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=1,2", 'a"=1']
+FORMULAS = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=1,2", "=line\nbreak"]
+LOOK_ALIKES = ["'=1", "''=1", "it's", "'", "-1.5", "+2e3", 'a"=1']
+STARTS = tuple("=+-@\t\r")
 
 
-def test_texts_that_a_spreadsheet_would_compute_are_quoted_and_come_back_as_they_were(fit):
-    def train(config):
-        for formula in FORMULAS:
-            tune.report({"=name": formula, "number": -0.5, "text": "plain"})
+def report_formulas(config):
+    for text in FORMULAS + LOOK_ALIKES:
+        tune.report({"=name": text, "number": -0.5, "text": "plain"})
 
-    (result,) = fit(train, executor="inline")
+
+@pytest.mark.parametrize("executor", ["process", "inline"])
+def test_texts_that_a_spreadsheet_would_run_are_made_harmless_and_come_back_as_they_were(fit, executor):
+    (result,) = fit(report_formulas, executor=executor)
     path = Path(result.path, "progress.csv")
     header, rows = read_table(path)
-    assert [row[header.index("=name")] for row in rows] == FORMULAS
+    assert [row[header.index("=name")] for row in rows] == FORMULAS + LOOK_ALIKES
     assert {row[header.index("number")] for row in rows} == {"-0.5"}
-    text = path.read_bytes().decode()
-    for formula in ["=name", *FORMULAS]:
-        assert '"' + formula.replace('"', '""') + '"' in text
     with path.open(newline="") as file:
-        assert [row["=name"] for row in csv.DictReader(file)] == FORMULAS
+        names, *lines = csv.reader(file)
+    assert "'=name" in names
+    column = [line[names.index("'=name")] for line in lines]
+    assert column[: len(FORMULAS)] == [f"'{formula}" for formula in FORMULAS]
+    assert [cell for cell in column if cell.startswith(STARTS)] == ["-1.5", "+2e3"]
+    reported = [json.loads(line)["=name"] for line in Path(result.path, "result.json").read_text().splitlines()]
+    assert reported == FORMULAS + LOOK_ALIKES
+    Path(result.path, "result.json").unlink()
+    from_table = list(Result.from_path(result.path).metrics_dataframe["=name"].astype(str))
+    assert from_table == [*FORMULAS, "'=1", "''=1", "it's", "'", "-1.5", "2000.0", 'a"=1']
+
+
+def test_what_the_command_prints_as_csv_is_harmless(fit):
+    (result,) = fit(report_formulas, {"=lr": tune.choice([FORMULAS[0]])}, executor="inline")
+    experiment = str(Path(result.path).parent)
+    for command in (["show", experiment, "0", "--rows"], ["show", experiment], ["ls", str(Path(experiment).parent)]):
+        printed = CliRunner().invoke(main, [*command, "-f", "csv"])
+        assert printed.exit_code == 0, printed.output
+        assert not [cell for line in csv.reader(io.StringIO(printed.output, newline="")) for cell in line if is_run(cell)]
+    for options in (["--rows"], []):
+        printed = CliRunner().invoke(main, ["export", experiment, *options])
+        table = list(csv.reader(io.StringIO(printed.output, newline="")))
+        assert len(table) > 1
+        assert not [cell for line in table for cell in line if is_run(cell)]
+        assert "'=name" in table[0]
+
+
+def is_run(cell):
+    """Return whether a spreadsheet would take the cell for a formula."""
+    try:
+        float(cell)
+    except ValueError:
+        return cell.startswith(STARTS)
+    return False
 
 
 FRAMES = [

@@ -19,6 +19,7 @@ from tuner.errors import StorageError, TrialFailed
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, MANIFEST, PARAMS, PROGRESS, RAY_PARAMS, RESULTS, STARTED_AGAIN
 from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
+from tuner.storage.spreadsheets import restored
 
 from .rows import Row, current
 
@@ -149,7 +150,7 @@ def _csv_rows(path: Path) -> list[Row]:
         table = list(csv.reader(io.StringIO(_content(path).decode(errors="replace"), newline="")))
     except csv.Error as cause:
         raise StorageError(f"{path} cannot be read as a table: {cause}") from cause
-    header, lines = (table[0], table[1:]) if table else ([], [])
+    header, lines = (list(map(restored, table[0])), table[1:]) if table else ([], [])
     # A row that a crash has torn lacks cells.
     return [_nested(zip(header, map(_parsed, line), strict=True)) for line in lines if len(line) == len(header)]
 
@@ -175,7 +176,7 @@ def _parsed(cell: str) -> Any:
         return int(cell)
     if _FLOAT.fullmatch(cell):
         return float(cell)
-    return cell or None
+    return restored(cell) or None
 
 
 def _config(path: Path, otherwise: Any) -> dict[str, Any]:

@@ -19,7 +19,9 @@ from click.shell_completion import CompletionItem
 
 from tuner.loggers.formatting import duration, printable, shorten, show
 from tuner.storage import atomic
+from tuner.storage.spreadsheets import neutralised
 
+_QUOTED_ENDS: Final = "\r\n"
 FORMATS: Final = ("table", "csv", "json")
 _GAP: Final = "  "
 _MAX_CELL: Final = 32
@@ -179,15 +181,22 @@ def _name_of(value: float) -> str:
 
 
 def as_csv(records: Sequence[Record]) -> str:
-    """Return records as CSV: every key a column, in the order of appearance; what a record lacks is empty, a list or mapping is JSON."""
+    """Return records as CSV: every key a column, in the order of appearance; what a record lacks is empty, a list or mapping is JSON.
+
+    Texts that a spreadsheet would run as formulas begin with an apostrophe, see `tuner.storage.spreadsheets`.
+    """
     if not records:
         return ""
     keys = list(dict.fromkeys(key for record in records for key in record))
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(keys)
-    writer.writerows([_field(record.get(key)) for key in keys] for record in records)
-    return file.getvalue()
+    lines = [map(neutralised, keys), *([_field(record.get(key)) for key in keys] for record in records)]
+    return "".join(map(_line, lines))
+
+
+def _line(cells: Iterable[Any]) -> str:
+    file = io.StringIO(newline="")
+    # With another end of lines, the csv module of Python before 3.13 does not quote a carriage return, which would begin a new cell.
+    csv.writer(file, lineterminator=_QUOTED_ENDS).writerow(cells)
+    return file.getvalue().removesuffix(_QUOTED_ENDS) + "\n"
 
 
 def _field(value: Any) -> Any:
@@ -198,8 +207,10 @@ def _field(value: Any) -> Any:
             return _name_of(value)
         case Mapping() | list() | tuple():
             return json.dumps(_strict(value), allow_nan=False)
-        case _:
+        case bool() | int() | float():
             return value
+        case _:
+            return neutralised(str(value))
 
 
 def spent(seconds: Any) -> str:

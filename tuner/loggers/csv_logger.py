@@ -17,6 +17,7 @@ from tuner.core import result as keys
 from tuner.core.result import is_same_report
 from tuner.core.trial import Trial
 from tuner.storage.layout import PROGRESS
+from tuner.storage.spreadsheets import is_formula, neutralised, restored
 
 from .appending import remove
 from .batching import Pace
@@ -46,13 +47,13 @@ _AUTO_FILLED = (
 )
 _LINE_END = "\r\n"
 """As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a value, before Python 3.13."""
-_FORMULA_STARTS = frozenset("=+-@\t\r")
-_QUOTED_FORMULA = re.compile(rb'"[=+\-@]')
+_QUOTED_FORMULA = re.compile(rb'"\'*[=+\-@]')
 """As JSON has a text that may be one; the other starts are escaped there."""
+_MAY_BE_MARKED = b"\"'"
+"""Begin of a text that looks as if it had been made harmless, which is looked at more closely."""
 _WORDS = {b"null": b"", b"true": b"True", b"false": b"False"}
 """What JSON writes for cells that are neither numbers nor texts, and what a table has for them."""
 _NUMBERS_AND_TEXTS = frozenset({float, int, str})
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-]inf", re.IGNORECASE)
 _MAX_CELL = 100_000
 """Longer texts are cut: csv readers refuse fields of more than 131,072 characters."""
 
@@ -62,7 +63,8 @@ class CSVLoggerCallback(TrialFileLogger):
 
     The columns are the user's own numbers and texts first, in the order of the first result, then what the engine fills in, in a
     fixed order, then nested metrics, then those that a later result brought. A cell is empty where a result has no such metric.
-    Texts of more than 100,000 characters are cut; lines with a text that a spreadsheet would take for a formula are quoted.
+    Texts of more than 100,000 characters are cut; a text, or the name of a metric, that a spreadsheet would run as a formula
+    begins with an apostrophe, which our own readers take away again; ``result.json`` has it as it was reported.
 
     Args:
         writer: Who writes, shared between loggers; None for a writer of its own.
@@ -154,7 +156,7 @@ def read_table(path: str | Path) -> tuple[list[str], list[list[str]]]:
     table = list(csv.reader(io.StringIO(text, newline="")))
     if table and not text.endswith(_LINE_END):
         table.pop()
-    header, rows = (table[0], table[1:]) if table else ([], [])
+    header, *rows = [list(map(restored, line)) for line in table] or [[]]
     return header, [row for row in rows if len(row) == len(header)]
 
 
@@ -214,7 +216,8 @@ def _lines_of(blocks: Sequence[Block], columns: tuple[str, ...], pace: Pace[Any]
     parts = []
     for block in blocks:
         is_full = block.shape is not None and len(block.shape.names) == len(columns) > 1  # an empty cell on its own would have to be quoted
-        part = block.layout.table(block.texts, columns) if block.layout and is_full else None
+        is_plain = is_full and not any(_MAY_BE_MARKED in text for text in block.texts)
+        part = block.layout.table(block.texts, columns) if block.layout and is_plain else None
         if part is None:
             return _encode(*_cells_of(blocks, columns, pace))
         parts.append(part)
@@ -252,8 +255,8 @@ def _encode(lines: Sequence[Sequence[Any]], num_nones: int | None = None) -> byt
     writer = csv.writer(text, lineterminator=_LINE_END)
     quoting_writer = csv.writer(text, lineterminator=_LINE_END, quoting=csv.QUOTE_NONNUMERIC)
     for line in lines:
-        cells = [_shortened(cell) if isinstance(cell, str) else cell for cell in line]
-        (quoting_writer if any(map(_looks_like_formula, cells)) else writer).writerow(cells)
+        cells = [neutralised(_shortened(cell)) if isinstance(cell, str) else cell for cell in line]
+        (quoting_writer if any(map(is_formula, cells)) else writer).writerow(cells)
     return text.getvalue().encode(errors="backslashreplace")
 
 
@@ -283,11 +286,6 @@ def _joined(lines: Sequence[Sequence[Any]], num_nones: int) -> bytes | None:
         for word, cell in _WORDS.items():
             data = data.replace(b"[" + word, b"[" + cell)
     return data[2:-2].replace(b"],[", _LINE_END.encode()).replace(b'"', b"") + _LINE_END.encode()
-
-
-def _looks_like_formula(cell: Any) -> bool:
-    """Return whether a spreadsheet might compute the cell; such lines are quoted, so that it can be told to take them as text."""
-    return isinstance(cell, str) and cell[:1] in _FORMULA_STARTS and _NUMBER.fullmatch(cell) is None
 
 
 def _shortened(text: str) -> str:
