@@ -88,7 +88,8 @@ class State:
 
     def words_for(self, trial: Trial) -> bytes:
         """Return all that is known about a trial as JSON text."""
-        return strict_json.to_bytes(trial_fields(trial, self.configs.encode), strict_json.opaque)
+        text = strict_json.to_bytes(trial_fields(trial, self.configs.encode), strict_json.opaque)
+        return bytes(memoryview(text))  # orjson leaves it in a buffer of ten times its size, and this text is kept
 
     def trial_from(self, fields: Mapping[str, Any]) -> Trial:
         """Return the trial that was put into words.

@@ -1,6 +1,7 @@
 """What a snapshot says of trials is what they are, however long ago their words were found."""
 
 import json
+import tracemalloc
 from types import SimpleNamespace
 
 from hypothesis import given
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 
 from tuner import snapshots
 from tuner.accounting import Accountant
+from tuner.core.trial import Trial
 from tuner.loggers.callback_list import CallbackList
-from tuner.snapshots import Snapshots
+from tuner.snapshots import Snapshots, State
 from tuner.suggestion_queue import SuggestionQueue
 
 
@@ -92,3 +94,17 @@ def test_words_are_never_out_of_date(tmp_path_factory, steps):
             change(trials, at)
         elif taken._find_words(is_last=True):
             assert taken._all_words() == [words_for(trial) for trial in trials]
+
+
+def test_the_words_for_a_trial_take_as_much_memory_as_they_have_characters():
+    trial = Trial("t00000", {"lr": 0.1}, {"cpu": 1.0})
+    trial.last_result = {f"metric_{number}": 0.5 for number in range(30)}
+    state = State(None, None, SimpleNamespace(encode=dict))
+    state.words_for(trial)
+    tracemalloc.start()
+    try:
+        words = [state.words_for(trial) for _ in range(50)]
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 1.5 * sum(map(len, words))

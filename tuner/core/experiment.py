@@ -118,6 +118,8 @@ class Experiment(SteeredLives):
         elif self._stopping:
             self._end(trial, self._stopping.ending, self._stopping.reason)
         else:
+            if trial.resources == self._typical_request:
+                trial.resources = self._typical_request  # nearly all ask for the same, and need no dictionary each
             self._typical_request = trial.resources
             self.roster.make_ready(trial)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 from typing import Final, Self
+
+from .result import as_float
 
 _NUM_RECENT: Final = 10
 
@@ -29,14 +32,14 @@ class MetricSummary:
         self.count = 0
         self.last = self.min = self.max = math.nan
         self._total = 0.0
-        self._recent: list[float] = []  # a deque takes 760 bytes however few it holds, for each metric of each trial
+        self._recent = array("d")  # for each metric of each trial a deque takes 760 bytes, and a list of ten floats 420
 
     def add(self, value: float) -> None:
         """Take in the next value."""
         self.count += 1
         self.last = value
         self._total += value
-        self._recent.append(value)
+        self._recent.append(as_float(value))
         if len(self._recent) > _NUM_RECENT:
             del self._recent[0]
         # `not (a >= b)` is also true where b is NaN, which is how the first number replaces it.
@@ -56,7 +59,7 @@ class MetricSummary:
         summary = cls()
         count, summary.last, summary.min, summary.max, summary._total, *recent = state
         summary.count = int(count)
-        summary._recent.extend(recent)
+        summary._recent.extend(map(as_float, recent))
         return summary
 
     @property
