@@ -7,6 +7,7 @@ import datetime as dt
 import difflib
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
@@ -19,9 +20,11 @@ from tuner.core import events
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
+from tuner.errors import StorageError
 from tuner.loggers.callback import Callback
 from tuner.loggers.reporter import ProgressReporter
 from tuner.storage import layout
+from tuner.storage.folder import absolute_path
 
 MODES = ("min", "max")
 CLOSING_S = 2.0
@@ -157,6 +160,7 @@ NOT_WORTH_A_RETRY: Final = (
 """What mostly tells of a mistake in the code, which another attempt makes again."""
 AUTO: Final = "auto"
 """Leaves a choice to the engine: of scheduler or searcher to `tuner.defaults`."""
+_URL_LIKE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _MIN_COMMON_FAILURES: Final = 5
 
 
@@ -366,8 +370,25 @@ class RunConfig(Settings):
             raise TypeError(f"storage_path must be a path, got {self.storage_path!r}")
         if self.storage_filesystem is not None:
             raise ValueError(f"storage_filesystem must be None, got {self.storage_filesystem!r}; mount it and give a path")
-        if self.storage_path is not None and "://" in os.fspath(self.storage_path):
-            raise ValueError(f"storage_path must be a directory on a mounted file system, got {os.fspath(self.storage_path)!r}")
+        if self.storage_path is not None:
+            _check_storage_path(os.fspath(self.storage_path))
+
+
+def _check_storage_path(path: str) -> None:
+    if not path.strip():
+        raise ValueError(f"storage_path must name a directory, got {path!r}; leave it out for ~/tuner_results, or give '.'")
+    if _URL_LIKE.match(path):
+        raise ValueError(
+            f"storage_path must be a directory on a mounted file system, got {path!r}, which looks like a URL; mount it and give the "
+            "path of the mount, or write ./ in front for a folder of that name"
+        )
+    if "\0" in path:
+        raise ValueError(f"storage_path must not contain a null character, got {path!r}")
+    if path.startswith("~"):
+        try:
+            absolute_path(path)
+        except StorageError as cause:
+            raise ValueError(f"storage_path {cause}") from cause
 
 
 @dataclass(slots=True)

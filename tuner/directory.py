@@ -17,7 +17,7 @@ from tuner.storage import atomic, layout, strict_json
 from tuner.storage.completeness import MARK, check, mark_fields, remains_in
 from tuner.storage.declaration import FORMAT_VERSION, is_experiment, read_declaration
 from tuner.storage.disk import DIRECTORY_MODE
-from tuner.storage.folder import make_folder, make_own_folder
+from tuner.storage.folder import absolute_path, make_folder, make_own_folder
 from tuner.storage.opening import check_ours, clear
 from tuner.storage.release import RELEASE_KEY, THIS_RELEASE
 
@@ -29,7 +29,7 @@ from .plan import Plan, Rerun, derived_seed
 
 def storage_root(run: RunConfig) -> Path:
     """Return the absolute directory in which the experiment's own is made."""
-    return Path(run.storage_path or layout.DEFAULT_STORAGE_PATH).expanduser().absolute()
+    return absolute_path(run.storage_path or layout.DEFAULT_STORAGE_PATH)
 
 
 def new_directory(plan: Plan) -> Path:

@@ -18,6 +18,7 @@ from tuner.errors import NotGranted, StorageError
 from tuner.storage import strict_json
 from tuner.storage.declaration import is_experiment
 from tuner.storage.driving import driver_of
+from tuner.storage.folder import absolute_path
 from tuner.storage.requests import Answer, Verb, Wish, post
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def attach(path: str | os.PathLike[str]) -> Handle:
     Raises:
         StorageError: If there is no experiment.
     """
-    directory = Path(path).expanduser().absolute()
+    directory = absolute_path(path)
     if not is_experiment(directory):
         raise StorageError(f"{str(directory)!r} holds no experiment; give the directory that fit() has made")
     return Handle(directory, _Elsewhere(directory))

@@ -24,6 +24,7 @@ from tuner.execution.resource_requests import DEFAULT_REQUEST, resources_for
 from tuner.execution.shipping import check_portable
 from tuner.execution.trainable import can_be_saved, check_trainable, is_class_trainable, trainable_name
 from tuner.storage.configs import check_keys
+from tuner.storage.folder import check_working_directory
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from .defaults import chosen
@@ -190,7 +191,9 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
     Raises:
         TypeError: If something has the wrong type.
         ValueError: If a value is out of range or two contradict each other.
+        StorageError: If the working directory, in which trials run, has been deleted.
     """
+    check_working_directory()
     trainable = get_trainable(trainable) if isinstance(trainable, str) else trainable
     check_trainable(trainable)
     tune = _checked("tune_config", tune_config, TuneConfig)

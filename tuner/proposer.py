@@ -48,8 +48,13 @@ class Proposer:
         suggestion = self._searcher.suggest(trial_id)
         if suggestion is None:
             return SuggestionPostponed(trial_id)
-        if isinstance(suggestion, str):
+        if suggestion == Searcher.FINISHED:
             return SearchEnded()
+        if not isinstance(suggestion, Mapping):
+            raise TypeError(
+                f"{type(self._searcher).__name__}.suggest must return a dict of hyperparameters, None to be asked again later, "
+                f"or Searcher.FINISHED for no more trials, got {suggestion!r:.200}"
+            )
         config = self._space.completed(suggestion)
         tag = experiment_tag(self._num_suggested, config, self._space)
         self._num_suggested += 1

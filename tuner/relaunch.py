@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.storage.declaration import read_environments
+from tuner.storage.folder import absolute_path
 
 from .directory import Record, read_record
 from .environment import WITHHELD
@@ -107,7 +108,7 @@ def take_resume(plan: Plan, own: Path | None) -> Path | None:
     value = os.environ.pop(RESUME, "")
     if not value:
         return None
-    directory = Path(value).expanduser().absolute()
+    directory = absolute_path(value)
     if own is not None and own.resolve() == directory.resolve():
         return None
     _check_same(RESUME, directory, plan, "Tuner.restore(path, train).fit()")

@@ -21,6 +21,7 @@ from tuner.execution.trainable import is_class_trainable
 from tuner.loggers.callback import Callback
 from tuner.loggers.formatting import printable
 from tuner.storage.declaration import is_experiment
+from tuner.storage.folder import absolute_path
 
 from .background import Background
 from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
@@ -204,7 +205,7 @@ class Tuner:
                 verbose=verbose,
             ),
         )
-        directory = Path(path).expanduser().absolute()
+        directory = absolute_path(path)
         record = read_record(directory)
         tuner = cls(trainable, **restored_arguments(record, directory, given))
         if not allow_other_trainable:
@@ -223,7 +224,7 @@ class Tuner:
             Ray Tune looks for one file, whatever is in it.
         """
         try:
-            check_restorable(Path(path).expanduser())
+            check_restorable(absolute_path(path))
         except StorageError:
             return False
         return True
@@ -381,7 +382,7 @@ def rerun(
         >>> again.config, again.metrics["loss"] == first[1].metrics["loss"]
         ({'x': 2}, True)
     """
-    directory = Path(path).expanduser().absolute()
+    directory = absolute_path(path)
     repetition = plan_rerun(directory, trial, trainable, param_space=param_space, stop=stop, **run_config)
     plan = repetition.plan
     seed = plan.seed_of("")

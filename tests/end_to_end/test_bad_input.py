@@ -7,7 +7,7 @@ import pytest
 
 import tuner as tune
 from schedulers import ASHAScheduler
-from searchers import BasicVariantGenerator, TreeSearch
+from searchers import BasicVariantGenerator, Searcher, TreeSearch
 from tuner import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, Trainable, TuneConfig, Tuner
 from tuner.errors import ExperimentExists, MetricNotReported, StorageError, TrainableNotPicklable
 
@@ -209,6 +209,14 @@ def test_a_stop_criterion_that_is_none(stop, kind, message):
     ("options", "kind", "message"),
     [
         ({"storage_path": "s3://bucket/runs"}, ValueError, "storage_path must be a directory on a mounted file system, got 's3://bucket"),
+        ({"storage_path": "s3:/oops"}, ValueError, "got 's3:/oops', which looks like a URL; mount it and give"),
+        ({"storage_path": ""}, ValueError, "storage_path must name a directory, got ''; leave it out for"),
+        ({"storage_path": "a\0b"}, ValueError, "storage_path must not contain a null character"),
+        (
+            {"storage_path": "~nobodyx/x"},
+            ValueError,
+            "storage_path '~nobodyx/x' .* '~nobodyx' is the home directory of no known user; give",
+        ),
         ({"callbacks": [print]}, TypeError, "callbacks must be instances of tuner.Callback, got <built-in function print>"),
         ({"callbacks": [tune.Callback]}, TypeError, "callbacks must be instances of tuner.Callback, got <class"),
         ({"verbose": 7}, ValueError, r"verbose must be 0 \(silent\), 1 or 2, got 7"),
@@ -464,3 +472,45 @@ def test_running_an_experiment_twice(build):
 def test_results_before_the_experiment_was_run(build):
     with pytest.raises(RuntimeError, match="the experiment has not been run yet; call fit\\(\\) first"):
         build(train).get_results()
+
+
+@pytest.mark.parametrize("suggestion", [[], "x", 3, {"x"}])
+def test_a_searcher_that_suggests_no_configuration_is_named_with_what_it_returned(fit, suggestion):
+    class Odd(Searcher):
+        def suggest(self, trial_id):
+            return suggestion
+
+    with pytest.raises(TypeError, match=r"Odd.suggest must return a dict of hyperparameters, None .* or Searcher.FINISHED") as caught:
+        fit(lambda config: None, tune={"search_alg": Odd()}, executor="inline")
+    assert repr(suggestion) in str(caught.value)
+
+
+@pytest.fixture
+def deleted_directory(tmp_path, monkeypatch):
+    place = tmp_path / "gone"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    place.rmdir()
+
+
+@pytest.mark.usefixtures("deleted_directory")
+@pytest.mark.parametrize("call", [
+    lambda: tune.Tuner(lambda config: None),
+    lambda: tune.Tuner.restore("x", lambda config: None),
+    lambda: tune.ResultGrid.from_directory("x"),
+    lambda: tune.Tuner.can_restore("x") or tune.Tuner.restore("x", print),
+])  # fmt: skip
+def test_a_working_directory_that_has_been_deleted_is_named_with_what_to_do(call):
+    with pytest.raises(StorageError, match="the current working directory has been deleted; change to one that exists"):
+        call()
+
+
+@pytest.mark.usefixtures("deleted_directory")
+def test_absolute_paths_are_read_without_a_working_directory(tmp_path):
+    with pytest.raises(FileNotFoundError, match="must be the directory of an experiment"):
+        tune.ResultGrid.from_directory(tmp_path)
+
+
+def test_the_home_directory_of_an_unknown_user_is_named():
+    with pytest.raises(StorageError, match="'~nobodyx' is the home directory of no known user"):
+        tune.Tuner.restore("~nobodyx/x", print)

@@ -15,6 +15,7 @@ from tuner.core.retention import RetentionPolicy
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.storage import remote
+from tuner.storage.folder import absolute_path
 from tuner.storage.recovery import read as journal_records
 
 from .best import SCOPES, Scope, best_first, best_place
@@ -125,7 +126,7 @@ class ResultGrid(Sequence[Result]):
         """
         if mode is not None:
             check_mode(mode)
-        found = read_directory(directory := Path(path).expanduser().absolute())
+        found = read_directory(directory := absolute_path(path))
         name, direction = metric or found.metric, mode or mode_among(found.several, metric) or found.mode
         return cls(found.trials, os.fspath(directory), found.rows, name, direction, retention=found.retention, several=found.several)
 

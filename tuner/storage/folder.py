@@ -15,6 +15,37 @@ from .disk import DIRECTORY_MODE
 _WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
+def absolute_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path that a user means, with ``~`` replaced by a home directory.
+
+    Raises:
+        StorageError: If there is no such home directory, or no working directory any more for a relative path to begin at.
+    """
+    try:
+        expanded = Path(path).expanduser()
+    except RuntimeError as cause:
+        user = Path(path).parts[0]
+        remedy = "set HOME or give an absolute path" if user == "~" else "give an absolute path, or ./ in front for a folder of that name"
+        raise StorageError(f"{os.fspath(path)!r} cannot be resolved: {user!r} is the home directory of no known user; {remedy}") from cause
+    if not expanded.is_absolute():
+        check_working_directory()
+    return expanded.absolute()
+
+
+def check_working_directory() -> None:
+    """Make sure that there is a working directory.
+
+    Raises:
+        StorageError: If it has been deleted.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109  (only asked whether it is there)
+    except FileNotFoundError as cause:
+        raise StorageError(
+            "the current working directory has been deleted; change to one that exists, with cd in the shell or os.chdir in Python"
+        ) from cause
+
+
 def make_folder(path: str | Path) -> None:
     """Make a folder and those above it unless they exist; none of the new ones is writable for others, not even under an empty umask.
 
