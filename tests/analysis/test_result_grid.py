@@ -76,7 +76,31 @@ def test_metric_and_mode_default_to_those_of_the_experiment(grid):
     results = grid({"t1": [{"loss": 1.0, "accuracy": 0.1}], "t2": [{"loss": 2.0, "accuracy": 0.9}]}, "loss", "min")
     assert results.get_best_result().trial_id == "t1"
     assert results.get_best_result(mode="max").trial_id == "t2"
-    assert results.get_best_result("accuracy").trial_id == "t1"
+    assert results.get_best_result("loss").trial_id == "t1"
+
+
+def test_the_mode_of_one_metric_is_not_taken_for_another(grid):
+    results = grid({"t1": [{"loss": 1.0, "accuracy": 0.1}], "t2": [{"loss": 2.0, "accuracy": 0.9}]}, "loss", "min")
+    refusal = "got None; pass it, as the experiment does not say whether 'accuracy' is minimised"
+    for ask in (results.get_best_result, results.ranked, results.get_dataframe, results.get_param_importances):
+        with pytest.raises(ValueError, match=refusal):
+            ask("accuracy")
+    with pytest.raises(ValueError, match=refusal):
+        results.plot.data.history("trials", "accuracy")
+    assert results.get_best_result("accuracy", "max").trial_id == "t2"
+    assert results.get_dataframe("accuracy", "max")["accuracy"].tolist() == [0.1, 0.9]
+
+
+def test_a_mode_without_a_metric_counts_for_every_metric(grid):
+    results = grid({"t1": [{"accuracy": 0.1}], "t2": [{"accuracy": 0.9}]}, None, "max")
+    assert results.get_best_result("accuracy").trial_id == "t2"
+
+
+def test_each_of_several_objectives_has_its_own_mode_in_tables(grid):
+    objectives = (("loss", "min"), ("accuracy", "max"))
+    results = grid({"t1": [{"loss": 1.0, "accuracy": 0.1}, {"loss": 0.5, "accuracy": 0.05}]}, several=objectives)
+    assert results.get_dataframe("accuracy")["accuracy"].tolist() == [0.1]
+    assert results.get_dataframe("loss")["loss"].tolist() == [0.5]
 
 
 # Worked by hand. last: 4, 5, 6. Means: 2.5, 5, 4.2. Means of the last five: 2.5, 5, 6. Best: 1, 5, 0.

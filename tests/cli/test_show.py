@@ -110,6 +110,10 @@ def test_scope_metric_and_mode_can_be_others(call, plain):
 
 def test_a_metric_that_nobody_reported_is_told_with_those_that_exist(call, plain):
     assert "no trial has reported 'acc'; reported were loss, val/acc" in call("best", "plain", "--metric", "acc", code=2).stderr
+    for command in ("best", "compare", "report"):
+        assert "does not say whether 'val/acc' is minimised; give --mode" in call(command, "plain", "--metric", "val/acc", code=2).stderr
+    shown = json.loads(call("show", "plain", "--metric", "val/acc", "-f", "json").stdout)
+    assert [line["best/val/acc"] for line in shown] == [None, None, None]
 
 
 def test_without_an_objective_one_has_to_be_given(call, make, storage):

@@ -30,7 +30,7 @@ from .frames import value_at
 from .importances import Evaluated, Importances, observed_columns
 from .plots import Source
 from .plots.parameters import param_importances
-from .ranking import Mode, check_mode, is_finite, mode_among, rank
+from .ranking import Mode, check_mode, is_finite, mode_for, objective_of, rank
 from .rows import Row
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _objectives_of(found: Found, path: Path, metric: str | None, mode: Mode | No
     name = metric or found.metric
     if not name:
         raise ValueError(f"{str(path)!r} does not say what is optimised; name the metric")
-    return ((name, check_mode(mode or mode_among(found.several, name) or found.mode)),)
+    return (objective_of(name, mode or mode_for(name, found.metric, found.mode, found.several)),)
 
 
 def _translated(found: Found, objectives: Objectives) -> list[FrozenTrial]:

@@ -37,19 +37,31 @@ def check_mode(mode: str | None, name: str = "mode") -> Mode:
     raise ValueError(f"{name} must be 'min' or 'max', got {mode!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
 
-def mode_among(objectives: Objectives, metric: str | None) -> Mode | None:
-    """Return the mode of one of several objectives, None where the metric is none of them."""
-    mode = dict(objectives).get(metric or "")
-    return mode if mode is None else check_mode(mode)
+def mode_for(metric: str | None, own_metric: str | None, own_mode: Mode | None, several: Objectives = ()) -> Mode | None:
+    """Return the direction in which an experiment optimises a metric; None where it does not say.
+
+    The direction of one metric says nothing about another one.
+
+    Args:
+        metric: The metric that is asked about; None for the experiment's own.
+        own_metric: The metric that the experiment optimises; None if it does not name one. Its mode counts for every metric then.
+        own_mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for unknown.
+        several: Metric and mode of each objective of an experiment that has several.
+    """
+    if metric is not None and several:
+        mode = dict(several).get(metric)
+        return mode if mode is None else check_mode(mode)
+    return own_mode if metric is None or own_metric in (None, metric) else None
 
 
-def objective_of(metric: str | None, mode: str | None, several: Objectives = ()) -> tuple[str, Mode]:
+def objective_of(metric: str | None, mode: str | None, several: Objectives = (), *, name: str = "mode") -> tuple[str, Mode]:
     """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation) if there are both.
 
     Args:
         metric: The metric, if there is one.
         mode: Its mode, if there is one.
         several: The objectives of an experiment that has several.
+        name: Name of the argument that holds the mode, for the message.
 
     Raises:
         ValueError: If there is no metric, no mode, or no such mode.
@@ -62,7 +74,11 @@ def objective_of(metric: str | None, mode: str | None, several: Objectives = ())
         )
     if not metric:
         raise ValueError("metric must be given, as the experiment names none; pass metric=..., or set it in TuneConfig")
-    return metric, check_mode(mode)
+    if mode is None:
+        raise ValueError(
+            f"{name} must be 'min' or 'max', got None; pass it, as the experiment does not say whether {metric!r} is minimised"
+        )
+    return metric, check_mode(mode, name)
 
 
 def is_number(value: Any) -> TypeGuard[float]:

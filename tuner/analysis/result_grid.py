@@ -24,7 +24,7 @@ from .importances import At, Evaluator, require_optuna
 from .metrics_table import MetricsFrames, TableTrial
 from .overview import last_rows, trials_frame, whereabouts
 from .persistence import Persistence
-from .ranking import Mode, check_mode, mode_among, objective_of, unknown_metric
+from .ranking import Mode, check_mode, mode_for, objective_of, unknown_metric
 from .result import Result, is_over, result_of
 from .rows import Row, Rows
 from .story import story_of
@@ -127,7 +127,7 @@ class ResultGrid(Sequence[Result]):
         if mode is not None:
             check_mode(mode)
         found = read_directory(directory := absolute_path(path))
-        name, direction = metric or found.metric, mode or mode_among(found.several, metric) or found.mode
+        name, direction = metric or found.metric, mode or mode_for(metric, found.metric, found.mode, found.several)
         return cls(found.trials, os.fspath(directory), found.rows, name, direction, retention=found.retention, several=found.several)
 
     @property
@@ -197,7 +197,8 @@ class ResultGrid(Sequence[Result]):
         Args:
             metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the `TuneConfig`. Trials that failed are compared
                 as well, by what they had reported.
-            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`.
+            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`, which
+                counts for its own metric alone.
             scope: Which value of each trial counts: the ``last`` it reported, the mean of all (``avg``) or of the last five or ten
                 (``last-5-avg``, ``last-10-avg``), or, for ``all``, the best finite one it ever reported.
             filter_nan_and_inf: Leave out trials whose value is NaN or infinite. Otherwise infinities are compared as numbers, and NaN
@@ -213,7 +214,9 @@ class ResultGrid(Sequence[Result]):
             RuntimeError: If no trial can be compared: none reported the metric, or none a finite value.
 
         Departures:
-            NaN never wins against a number, whether or not it is left out, and an unknown metric is answered with those that exist.
+            The `TuneConfig`'s mode never counts for another metric than its own: Ray Tune takes it for any, so that the worst trial may be
+            returned. NaN never wins against a number, whether or not it is left out, and an unknown metric is answered with those that
+            exist.
         """
         if len(self) == 1 and metric is None and self._metric is None:
             return self._results[0]
@@ -328,10 +331,13 @@ class ResultGrid(Sequence[Result]):
     def objective(self, metric: str | None = None, mode: str | None = None) -> tuple[str, Mode]:
         """Return metric and mode (``"min"`` or ``"max"``: the direction of optimisation), the `TuneConfig`'s where one is not given.
 
+        The mode of the `TuneConfig` counts for its own metric alone.
+
         Raises:
             ValueError: If there is no metric, no mode, or no such mode.
         """
-        return objective_of(metric or self._metric, mode or mode_among(self._several, metric) or self._mode, self._several)
+        direction = mode or mode_for(metric, self._metric, self._mode, self._several)
+        return objective_of(metric or self._metric, direction, self._several)
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pd.DataFrame:
         """Return a table with a row for every trial, whatever its status, in the order of creation.
@@ -339,7 +345,8 @@ class ResultGrid(Sequence[Result]):
         Args:
             filter_metric: Take of each trial the result with the best finite value of this metric, the latest of equal ones; ``"a/b"``
                 for a nested one. None takes the last result.
-            filter_mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None for the `TuneConfig`'s mode.
+            filter_mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None for the `TuneConfig`'s mode,
+                where that is its metric.
 
         Returns:
             Columns: ``trial_id``; the metrics under flattened names; ``training_iteration``; ``metric_iteration``; the hyperparameters
@@ -350,7 +357,7 @@ class ResultGrid(Sequence[Result]):
             never reported the `filter_metric` has its last result. A metric named ``ending`` or ``error`` takes the place of that column.
 
         Raises:
-            ValueError: If no trial reported the metric, or the mode is unknown, or given without a metric.
+            ValueError: If no trial reported the metric, or the mode is unknown, given without a metric, or lacking for it.
 
         Departures:
             Ray Tune leaves out trials without a result, writes the trial's id into ``logdir``, and has no ``metric_iteration``,
@@ -411,7 +418,8 @@ class ResultGrid(Sequence[Result]):
 
         Args:
             metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the `TuneConfig`.
-            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`.
+            mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for that of the `TuneConfig`, which
+                counts for its own metric alone.
             evaluator: ``"ped_anova"``, how differently a parameter is distributed among the best tenth of the trials, or the best five of
                 fewer than 50, which also judges parameters that only some trials have; ``"fanova"``, its share of the metric's variance in
                 a random forest; ``"mdi"``, its share of the decrease of impurity there. The forests leave out parameters that only some
@@ -489,7 +497,8 @@ class ResultGrid(Sequence[Result]):
         raise RuntimeError(str(error)) if is_default else error
 
     def _best_rows(self, metric: str, mode: str | None) -> list[Row]:
-        direction = check_mode(mode or self._mode, "filter_mode")
+        mode = mode or mode_for(metric, self._metric, self._mode, self._several)
+        direction = objective_of(metric, mode, name="filter_mode")[1]
         self._check_reported(metric, is_default=False)
         return [self._best_row(trial, metric, direction) for trial in self._trials]
 

@@ -38,7 +38,7 @@ def dash(experiment: Path, port: int, objective: Objective) -> int:
         application = _application(experiment, objective)
         server = make_server(_HOST, port, application, _Server, _Quiet)
     except ValueError as refusal:
-        raise click.UsageError(f"{refusal}; give --metric and --mode") from refusal
+        raise click.UsageError(f"{refusal}; give {'--mode' if objective.metric else '--metric and --mode'}") from refusal
     except OSError as taken:
         raise click.UsageError(f"port {port} cannot be listened to ({taken.strerror}); --port 0 takes any that is free") from taken
     with server:

@@ -26,6 +26,7 @@ from tuner.loggers.formatting import printable
 from .output import Column, Record, distinct, spent
 
 _MAX_OTHERS: Final = 3
+_MAX_LISTED: Final = 10
 _IDENTITY: Final = frozenset({"trial_id", "date", "hostname", "node_ip", "pid"})
 
 
@@ -73,6 +74,25 @@ def objective_of(grid: ResultGrid) -> tuple[str | None, Mode | None]:
     with suppress(ValueError):
         metric = grid.objective(mode="min")[0]
         mode = grid.objective()[1]
+    return metric, mode
+
+
+def known_objective(grid: ResultGrid) -> tuple[str, Mode]:
+    """Return metric and mode of an experiment.
+
+    Raises:
+        click.UsageError: If nothing tells one of them, or no trial has reported the metric though others were reported.
+    """
+    metric, mode = objective_of(grid)
+    known = sorted({name for trial in grid.trials for name in trial.summary if name not in AUTO_FILLED})
+    if metric and known and not any(metric in trial.summary for trial in grid.trials):
+        raise click.UsageError(f"no trial has reported {metric!r}; reported were {', '.join(known[:_MAX_LISTED])}")
+    if metric is None and len(grid.objectives) > 1:
+        names = ", ".join(metric for metric, _ in grid.objectives)
+        raise click.UsageError(f"{grid.experiment_path} optimises {names}; give one of them as --metric")
+    if metric is None or mode is None:
+        lacking = "what is optimised; give --metric and --mode" if metric is None else f"whether {metric!r} is minimised; give --mode"
+        raise click.UsageError(f"{grid.experiment_path} does not say {lacking}")
     return metric, mode
 
 

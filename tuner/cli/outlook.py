@@ -15,7 +15,7 @@ from tuner.loggers.formatting import printable
 
 from .app import OK
 from .arguments import experiment_argument, foreign_argument, named_value
-from .grids import Objective, objective_options, open_grid
+from .grids import Objective, known_objective, objective_options, open_grid
 from .output import Output, Record, output_option
 
 if TYPE_CHECKING:
@@ -95,7 +95,10 @@ def report(experiment: Path, path: Path, objective: Objective) -> int:
     Example:
       tuner report digits -o digits.html
     """
-    click.echo(open_grid(experiment, objective).report(path))
+    grid = open_grid(experiment, objective)
+    if objective.metric:
+        known_objective(grid)
+    click.echo(grid.report(path))
     return OK
 
 

@@ -10,7 +10,7 @@ import click
 
 from tuner.analysis.best import SCOPES, Scope
 from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
-from tuner.analysis.ranking import Mode, is_number
+from tuner.analysis.ranking import is_number
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
@@ -25,6 +25,7 @@ from .grids import (
     Objective,
     best_key,
     differing,
+    known_objective,
     last_values,
     metric_fields,
     objective_of,
@@ -38,7 +39,6 @@ from .output import Column, Output, Record, distinct, output_option, spent
 from .selection import Selection, selection_options
 
 _MAX_TEXT: Final = 200
-_MAX_LISTED: Final = 10
 
 
 @click.command()
@@ -154,8 +154,8 @@ def best(experiment: Path, top: int | None, scope: Scope, objective: Objective, 
     grid = open_grid(experiment, objective)
     if len(grid.objectives) > 1 and objective.metric is None:
         return _write_front(grid, top, output)
-    metric, mode = _objective(grid)
-    leaders = _ranked(grid, metric, mode, scope)[: top or 1]
+    metric, mode = known_objective(grid)
+    leaders = grid.ranked(metric, mode, scope)[: top or 1]
     if not leaders:
         click.echo(f"tuner best: no trial of {experiment.name} has a finite value of {metric!r} yet", err=True)
         return FOUND
@@ -202,28 +202,9 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
     return OK
 
 
-def _objective(grid: ResultGrid) -> tuple[str, Mode]:
-    metric, mode = objective_of(grid)
-    if metric is None and len(grid.objectives) > 1:
-        names = ", ".join(metric for metric, _ in grid.objectives)
-        raise click.UsageError(f"{grid.experiment_path} optimises {names}; give one of them as --metric")
-    if metric is None or mode is None:
-        lacking = "what is optimised; give --metric and --mode" if metric is None else f"whether {metric!r} is minimised; give --mode"
-        raise click.UsageError(f"{grid.experiment_path} does not say {lacking}")
-    return metric, mode
-
-
-def _ranked(grid: ResultGrid, metric: str, mode: Mode, scope: Scope) -> list[tuple[Result, float]]:
-    """Return the trials that have a finite value, best first, with that value."""
-    known = sorted({name for trial in grid.trials for name in trial.summary if name not in AUTO_FILLED})
-    if known and not any(metric in trial.summary for trial in grid.trials):
-        raise click.UsageError(f"no trial has reported {metric!r}; reported were {', '.join(known[:_MAX_LISTED])}")
-    return grid.ranked(metric, mode, scope)
-
-
 def _best_record(grid: ResultGrid, result: Result, value: float, scope: Scope, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is known of one of the best trials; each value stands beside the iteration it was reported in."""
-    metric, mode = _objective(grid)
+    metric, mode = known_objective(grid)
     trial = grid.trials[grid.index(result)]
     values = metric_fields(trial, result.rows, metric, mode)
     record: dict[str, Any] = {
@@ -291,8 +272,8 @@ def compare(experiments: tuple[Path, ...], objective: Objective, output: Output)
 
 
 def _compared(grid: ResultGrid) -> dict[str, Any]:
-    metric, mode = _objective(grid)
-    best = next((result for result, _ in _ranked(grid, metric, mode, "last")), None)
+    metric, mode = known_objective(grid)
+    best = next((result for result, _ in grid.ranked(metric, mode)), None)
     values = metric_fields(grid.trials[grid.index(best)], best.rows, metric, mode) if best else {}
     return {
         "experiment": Path(grid.experiment_path).name,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import final
 
 from tuner.analysis.best import best_first, value_of
-from tuner.analysis.ranking import Mode, mode_among, objective_of
+from tuner.analysis.ranking import Mode, mode_for, objective_of
 from tuner.analysis.rows import Rows
 from tuner.core.pareto import Objectives
 from tuner.core.trial import Ending, Status, Trial
@@ -64,7 +64,7 @@ class Source:
 
     def with_objective(self, metric: str | None, mode: Mode | None) -> Source:
         """Return the source for another metric or direction, itself where neither is given."""
-        name, direction = metric or self.metric, mode or mode_among(self.several, metric) or self.mode
+        name, direction = metric or self.metric, mode or mode_for(metric, self.metric, self.mode, self.several)
         if (name, direction) == (self.metric, self.mode):
             return self
         return Source(self.trials, self.rows, self.experiment_path, name, direction, several=self.several)
