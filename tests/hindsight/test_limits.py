@@ -214,3 +214,15 @@ def test_a_recording_without_results_is_refused(record, worlds, monkeypatch):
     monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
     with pytest.raises(ValueError, match="recording must hold results, got none in 2 trials"):
         tune.what_if(record(worlds.World([[], []], [1.0, 1.0])).path, "fifo")
+
+
+def test_one_of_several_objectives_is_judged_in_its_own_direction(record, world):
+    grid = tune.ResultGrid.from_directory(record(world).path)
+    objectives = (("loss", "min"), ("nested/loss", "max"))
+    grid = tune.ResultGrid(grid.trials, grid.experiment_path, grid[0].rows, several=objectives)
+    with pytest.raises(ValueError, match=r"optimised several: 'loss' \(min\), 'nested/loss' \(max\); name one of them$"):
+        tune.what_if(grid, "asha", **ASHA)
+    assert tune.what_if(grid, "asha", metric="nested/loss", **ASHA).mode == "max"
+    assert tune.what_if(grid, "asha", metric="loss", **ASHA).mode == "min"
+    with pytest.raises(ValueError, match="mode must be given with metric='iter', got None; the recorded experiment optimised 'loss', "):
+        tune.what_if(grid, "asha", metric="iter", **ASHA)

@@ -10,7 +10,7 @@ from typing import Any
 
 from schedulers import create_scheduler
 from schedulers.scheduler import NoExperiment, Scheduler
-from tuner.analysis.ranking import Mode, check_mode
+from tuner.analysis.ranking import Mode, check_mode, mode_for
 from tuner.plan import derived_seed
 
 from .recording import Recording
@@ -73,10 +73,13 @@ def objective_for(scheduler: Scheduler, recording: Recording, metric: str | None
             raise ValueError(f"{what} must be given once, got {given!r} here and {own!r} in {type(scheduler).__name__}; leave one out")
     name = metric or scheduler.metric or recording.metric
     if not name:
-        raise ValueError("metric must be given, as the recorded experiment names none; pass metric='loss', mode='min'")
-    direction = mode or scheduler.mode or (recording.mode if name == recording.metric else None)
+        told = ", ".join(f"{metric!r} ({mode})" for metric, mode in recording.several)
+        why = f"optimised several: {told}; name one of them" if told else "names none; name one with its mode"
+        raise ValueError(f"metric must be given, as the recorded experiment {why}")
+    direction = mode or scheduler.mode or mode_for(name, recording.metric, recording.mode, recording.several)
     if direction is None:
-        raise ValueError(f"mode must be given with metric={name!r}, got None; the recorded experiment optimised {recording.metric!r}")
+        told = ", ".join(repr(metric) for metric, _ in recording.several) or repr(recording.metric)
+        raise ValueError(f"mode must be given with metric={name!r}, got None; the recorded experiment optimised {told}")
     return Objective(name, check_mode(direction))
 
 

@@ -10,9 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from tuner.analysis.ranking import Mode
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import Row
+from tuner.core.pareto import Objectives
 from tuner.core.resources import ResourcePool
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
@@ -65,6 +67,7 @@ class Recording:
         seed: What all chance in it followed from; 0 where nothing tells.
         metric: The metric that it optimised, flattened; None for none.
         mode: ``"min"`` or ``"max"``: its direction.
+        several: Metric and mode of each objective where it optimised several; there is no single `metric` then.
         timing: How long things took.
         max_concurrent: How many trials could run at once, beside what the resources allow; None for no limit.
         is_inline: Whether its trials shared one process, so that one trained at a time.
@@ -76,7 +79,8 @@ class Recording:
     settings: ExperimentSettings | None
     seed: int
     metric: str | None
-    mode: str | None
+    mode: Mode | None
+    several: Objectives
     timing: Timing
     max_concurrent: int | None
     is_inline: bool
@@ -113,6 +117,7 @@ def read_recording(grid: ResultGrid) -> Recording:
         seed=int(declared.get("seed", 0)),
         metric=_metric_of(grid),
         mode=_mode_of(grid),
+        several=grid.objectives if len(grid.objectives) > 1 else (),
         timing=timing,
         max_concurrent=_max_concurrent(settings, declared),
         is_inline=_noted(declared, "run_config", "executor") == "inline",
@@ -133,9 +138,9 @@ def _metric_of(grid: ResultGrid) -> str | None:
     return None
 
 
-def _mode_of(grid: ResultGrid) -> str | None:
+def _mode_of(grid: ResultGrid) -> Mode | None:
     with contextlib.suppress(ValueError):
-        return grid.objective(metric="any")[1]
+        return grid.objective(_metric_of(grid) or "any")[1]  # where no metric is named, the mode counts for any
     return None
 
 

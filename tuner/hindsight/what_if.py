@@ -82,7 +82,7 @@ def what_if(
         StorageError: If it cannot be read.
         TypeError: If an argument has the wrong type, or the named scheduler no such argument.
         ValueError: If the scheduler changes configurations or resources, the recording holds no results, or trials that went on from
-            others' checkpoints, the metric was not reported, or something is missing that nobody tells.
+            others' checkpoints, the metric was not reported, or one of several objectives has to be named.
 
     Example:
         >>> import tuner as tune
