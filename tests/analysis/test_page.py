@@ -96,8 +96,8 @@ def test_each_experiment_has_the_charts_for_which_there_is_matter(experiment, pa
 def test_the_table_has_every_trial_with_metric_parameters_and_decision(experiment, page_of):
     grid = experiment("asha")
     table = page_of(grid).data("trials")
-    assert table["columns"] == ["trial", "state", "loss", "x", "kind", "iterations", "run time (s)", "decision"]
-    assert [row[2] for row in table["rows"]] == sorted(float(f"{trial.summary['loss'].last:.6g}") for trial in grid.trials)
+    assert table["columns"] == ["trial", "status", "ending", "loss", "x", "kind", "iterations", "run time (s)", "decision"]
+    assert [row[3] for row in table["rows"]] == sorted(float(f"{trial.summary['loss'].last:.6g}") for trial in grid.trials)
     assert {row[0] for row in table["rows"]} == {trial.trial_id for trial in grid.trials}
     assert (table["num_best"], table["rows"][0][0]) == (1, grid.get_best_result().trial_id)
     assert [table["columns"][place] for place in table["priority"]] == table["columns"]
@@ -211,7 +211,7 @@ def test_several_objectives_have_a_front_in_place_of_a_best_trial(experiment, pa
     assert f"Pareto front{len(front)} of 24 trials" in page.text
     assert "no trial is the best" not in page.text
     table = page.data("trials")
-    assert table["columns"][2:4] == ["accuracy", "size"]
+    assert table["columns"][3:5] == ["accuracy", "size"]
     assert [row[0] for row in table["rows"][: table["num_best"]]] == [result.trial_id for result in front]
 
 

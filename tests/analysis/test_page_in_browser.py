@@ -66,11 +66,11 @@ def test_the_table_is_sorted_by_numbers_and_back(experiment, page):
     click = "[...document.querySelectorAll('#trial-table th button')].find(button => button.textContent === 'loss').click()"
     losses = pytest.approx(sorted(trial.summary["loss"].last for trial in grid.trials), rel=1e-4)
     worst_first = pytest.approx(sorted((trial.summary["loss"].last for trial in grid.trials), reverse=True), rel=1e-4)
-    assert [float(cell) for cell in page.run(CELLS.format(column=2))] == losses  # the best first
+    assert [float(cell) for cell in page.run(CELLS.format(column=3))] == losses  # the best first
     page.run(click)
-    assert [float(cell) for cell in page.run(CELLS.format(column=2))] == losses
+    assert [float(cell) for cell in page.run(CELLS.format(column=3))] == losses
     page.run(click)
-    assert [float(cell) for cell in page.run(CELLS.format(column=2))] == worst_first
+    assert [float(cell) for cell in page.run(CELLS.format(column=3))] == worst_first
     assert page.run("document.querySelector('th[aria-sort]').textContent") == "loss"
 
 
@@ -79,14 +79,26 @@ def test_the_table_is_filtered_by_text_condition_and_state(experiment, page):
     for text, expected in (
         ("t00007", ["t00007"]),
         ("x<0.3 kind=a", [t.trial_id for t in grid.trials if t.config["x"] < 0.3 and t.config["kind"] == "a"]),
-        ("state=completed", [t.trial_id for t in grid.trials if t.ending == "completed"]),
+        ("x > 0.3 x<=0.6", [t.trial_id for t in grid.trials if 0.3 < t.config["x"] <= 0.6]),
+        ("t0000 kind != a", [t.trial_id for t in grid.trials if t.trial_id < "t00010" and t.config["kind"] != "a"]),
+        ("ending=completed", [t.trial_id for t in grid.trials if t.ending == "completed"]),
+        ("ending = stopped_early", [t.trial_id for t in grid.trials if t.ending == "stopped early"]),
+        ("ending==stopped early t0000", [t.trial_id for t in grid.trials if t.ending == "stopped early" and t.trial_id < "t00010"]),
+        ("iterations==1", [t.trial_id for t in grid.trials if t.iteration == 1]),
+        ("iterations!=1", [t.trial_id for t in grid.trials if t.iteration != 1]),
+        ("run time (s)>=0", [t.trial_id for t in grid.trials]),
+        ("Run_Time_(s) < 0", []),
+        ("x<", [t.trial_id for t in grid.trials]),
         ("nothing has this", []),
     ):
         page.run(typed(text))
-        assert sorted(page.run(CELLS.format(column=0))) == expected
+        assert sorted(page.run(CELLS.format(column=0))) == expected, text
+        assert "no column" not in page.run("document.getElementById('count').textContent")
+    page.run(typed("momentum > 3"))
+    assert page.run("document.getElementById('count').textContent").endswith('; there is no column "momentum"')
     page.run(typed(""))
     page.run("(() => { const box = document.getElementById('state'); box.value = 'completed'; box.dispatchEvent(new Event('change')); })()")
-    assert set(page.run(CELLS.format(column=1))) == {"completed"}
+    assert set(page.run(CELLS.format(column=2))) == {"completed"}
     assert page.run("document.getElementById('count').textContent") == "5 of 5 trials (20 in all)"
 
 
@@ -114,10 +126,10 @@ def test_the_table_shows_the_columns_for_which_there_is_room_and_all_when_asked(
     browser.resize(width, 900)
     assert browser.comes(f"{CLIPPED} === 0")
     shown = browser.run(HEADS)
-    assert shown[:4] == ["trial", "state", "loss", "parameter_number_0"]
-    assert 4 <= len(shown) < 31
+    assert shown[:5] == ["trial", "status", "ending", "loss", "parameter_number_0"]
+    assert 5 <= len(shown) < 32
     browser.run("document.getElementById('columns').click()")
-    assert browser.run(HEADS) == ["trial", "state", "loss", "other", *names, "iterations", "run time (s)", "decision"]
+    assert browser.run(HEADS) == ["trial", "status", "ending", "loss", "other", *names, "iterations", "run time (s)", "decision"]
     assert browser.run("document.getElementById('columns').textContent") == "Fewer columns"
     browser.run("document.getElementById('columns').click()")
     assert browser.run(HEADS) == shown

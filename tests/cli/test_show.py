@@ -278,3 +278,16 @@ def test_a_trial_that_recovered_has_a_last_failure_and_no_error(call, storage):
     [record] = json.loads(call("show", "once", "-f", "json").stdout)
     assert (record["ending"], record["num_failures"]) == ("completed", 1)
     assert (record["error"], record["last_failure"]) == (None, "ValueError: once")
+
+
+def test_several_objectives_need_a_metric_for_options_that_concern_one(call, several):
+    for option, value in (("--mode", "min"), ("--scope", "all")):
+        told = call("best", several.name, option, value, code=2).stderr
+        assert f"{option} needs --metric, as {several.name} optimises" in told
+
+
+def test_a_report_is_written_to_a_folder_that_exists(plain, tmp_path):
+    results = tune.ResultGrid.from_directory(plain)
+    for write in (results.report, results.to_parquet):
+        with pytest.raises(FileNotFoundError, match="nowhere' does not exist; make it, or choose another path"):
+            write(tmp_path / "nowhere" / ("a.html" if write == results.report else "a.parquet"))

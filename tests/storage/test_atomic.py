@@ -23,6 +23,13 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, faulty_disk, 
     assert names_in(tmp_path) == ["state.json"]
 
 
+def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path):
+    for path in (tmp_path / "nowhere" / "a.json", tmp_path):
+        with pytest.raises(OSError, match=path.name) as caught:
+            write_bytes(path, b"new")
+        assert str(caught.value).endswith(f": {str(path)!r}")
+
+
 def test_a_short_write_is_continued(tmp_path, faulty_disk):
     path = tmp_path / "state.json"
     write_bytes(path, b"0123456789", disk=faulty_disk({"write": {1, 2}}, partial_bytes=3))

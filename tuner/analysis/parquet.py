@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tuner.core.result import TRIAL_ID
 from tuner.storage import strict_json
-from tuner.storage.atomic import temporary_sibling
+from tuner.storage.atomic import require_parent, temporary_sibling
 
 from .frames import flat_metrics, in_order_of_appearance
 from .overview import trials_rows
@@ -43,9 +43,13 @@ def write_tables(results: Sequence[Result], last: Sequence[Mapping[str, Any]], r
         OSError: If a file cannot be written.
     """
     arrow = require_pyarrow()
-    target = Path(path).expanduser().absolute()
+    target = Path(path).expanduser()
+    is_file = target.suffix == SUFFIX and not target.is_dir()
+    if is_file:
+        require_parent(target)
+    target = target.absolute()
     trials = _table(arrow, *trials_rows(results, last))
-    if target.suffix == SUFFIX and not target.is_dir():
+    if is_file:
         return [_write(trials, target)]
     target.mkdir(parents=True, exist_ok=True)
     reported = _joined(arrow, [_table(arrow, chunk, None) for chunk in _chunks(_reported(results, rows))])

@@ -354,7 +354,7 @@ class ResultGrid(Sequence[Result]):
             trial is not over) and ``error``; what the engine adds to each result; and ``logdir``, the path of the trial's directory. Of the
             experiment's metric the last results have the newest value, which was reported in ``metric_iteration``. ``done`` tells of every
             trial whether it is over. A trial that never reported has its ``trial_id``, hyperparameters, ending and ``logdir``; one that
-            never reported the `filter_metric` has its last result. A metric named ``ending`` or ``error`` takes the place of that column.
+            never reported the `filter_metric` has its last result. A metric named like one of these columns takes its place.
 
         Raises:
             ValueError: If no trial reported the metric, or the mode is unknown, given without a metric, or lacking for it.

@@ -48,12 +48,23 @@ def open_grid(path: Path, objective: Objective | None = None) -> ResultGrid:
 
     Raises:
         StorageError: If it cannot be read.
+        click.UsageError: If no trial has reported the metric that is asked for, but others.
     """
     asked = objective or Objective()
     try:
-        return ResultGrid.from_directory(path, asked.metric, asked.mode)
+        grid = ResultGrid.from_directory(path, asked.metric, asked.mode)
     except FileNotFoundError as cause:
         raise StorageError(str(cause)) from cause
+    if asked.metric:
+        _require_reported(grid, asked.metric)
+    return grid
+
+
+def _require_reported(grid: ResultGrid, metric: str) -> None:
+    known = {name for trial in grid.trials for name in trial.summary}
+    if known and metric not in known:
+        listed = ", ".join(sorted(known - AUTO_FILLED)[:_MAX_LISTED])
+        raise click.UsageError(f"no trial has reported {metric!r}; reported were {listed}")
 
 
 def objective_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,9 +95,8 @@ def known_objective(grid: ResultGrid) -> tuple[str, Mode]:
         click.UsageError: If nothing tells one of them, or no trial has reported the metric though others were reported.
     """
     metric, mode = objective_of(grid)
-    known = sorted({name for trial in grid.trials for name in trial.summary if name not in AUTO_FILLED})
-    if metric and known and not any(metric in trial.summary for trial in grid.trials):
-        raise click.UsageError(f"no trial has reported {metric!r}; reported were {', '.join(known[:_MAX_LISTED])}")
+    if metric:
+        _require_reported(grid, metric)
     if metric is None and len(grid.objectives) > 1:
         names = ", ".join(metric for metric, _ in grid.objectives)
         raise click.UsageError(f"{grid.experiment_path} optimises {names}; give one of them as --metric")

@@ -16,7 +16,7 @@ from tuner.loggers.formatting import printable
 from .app import OK
 from .arguments import experiment_argument, foreign_argument, named_value
 from .grids import Objective, known_objective, objective_options, open_grid
-from .output import Output, Record, output_option
+from .output import FileType, Output, Record, output_option
 
 if TYPE_CHECKING:
     from tuner.analysis.result_grid import ResultGrid
@@ -27,7 +27,7 @@ _KINDS: Final = ("csv", "json", "parquet")
 @click.command()
 @foreign_argument
 @click.option("--to", "kind", type=click.Choice(_KINDS), help="The format; else that of the file's ending, or csv.")
-@click.option("-o", "--output", "path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="The file to write.")
+@click.option("-o", "--output", "path", type=FileType(), metavar="FILE", help="The file to write.")
 @click.option("--rows", is_flag=True, help="A line for each result of each trial, in place of one for each trial.")
 def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool) -> int:
     """Write the table of trials, or of all their results, as CSV, JSON or Parquet.
@@ -82,7 +82,7 @@ def _write_parquet(grid: ResultGrid, path: Path | None, *, is_long: bool) -> Non
 
 @click.command()
 @foreign_argument
-@click.option("-o", "--output", "path", type=click.Path(dir_okay=False, path_type=Path), default="report.html", metavar="FILE",
+@click.option("-o", "--output", "path", type=FileType(), default="report.html", metavar="FILE",
               help="The file to write; report.html.")  # fmt: skip
 @objective_options
 def report(experiment: Path, path: Path, objective: Objective) -> int:

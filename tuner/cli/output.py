@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 import re
 import shutil
 import sys
@@ -116,6 +117,23 @@ class Output:
 
 
 @final
+class FileType(click.Path):
+    """A file to write, in a folder that exists."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return its path."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        try:
+            atomic.require_parent(path)
+        except FileNotFoundError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+        return path
+
+
+@final
 class OutputType(click.ParamType[Output]):
     """``table``, ``csv`` or ``json``, or a file whose name ends in one of the last two."""
 
@@ -127,7 +145,7 @@ class OutputType(click.ParamType[Output]):
             return value
         suffix = Path(value).suffix.removeprefix(".")
         if value in FORMATS or suffix in FORMATS[1:]:
-            return Output(value) if value in FORMATS else Output(suffix, Path(value))
+            return Output(value) if value in FORMATS else Output(suffix, FileType().convert(value, param, ctx))
         raise click.BadParameter(f"{value!r} is none of table, csv and json, nor a file that ends in .csv or .json", ctx, param)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

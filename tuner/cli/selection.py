@@ -76,6 +76,9 @@ class ConditionType(click.ParamType[Condition]):
         found = _CONDITION.fullmatch(value)
         if found is None:
             self.fail(f'{value!r} is no condition; write "<column> <operator> <value>" with one of == != < <= > >=', param, ctx)
+        if found["operator"] == "=" and found["value"][:1] in ("<", ">"):
+            meant = f"{found['value'][0]}="
+            self.fail(f"{value!r} is no condition; write {meant} for ={found['value'][0]}", param, ctx)
         return Condition(found["column"], found["operator"], found["value"])
 
 
@@ -96,6 +99,11 @@ class Selection:
     is_descending: bool = False
     columns: Sequence[str] = ()
     limit: int | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether anything else is wanted than the usual columns of all lines."""
+        return bool(self.conditions or self.sort or self.is_descending or self.columns or self.limit is not None)
 
     def of(self, records: Sequence[Record], usual: Sequence[Column] = ()) -> list[Record]:
         """Return the records that are wanted, in order.

@@ -72,6 +72,8 @@ def show(experiment: Path, trial: str | None, chosen: Selection, output: Output,
     index = _index_of(grid, trial)
     if rows:
         return OK if chosen.write(*_rows(grid, index), output) else FOUND
+    if chosen.is_given:
+        raise click.UsageError("--filter, --sort, --desc, --columns and --limit need --rows where TRIAL is given")
     facts = _facts(grid, index)
     output.write_facts(facts, [Column(name, text=_text) for name in facts])
     return OK
@@ -132,11 +134,11 @@ def _text(value: Any) -> str:
 @click.command()
 @foreign_argument
 @click.option("--top", "-n", type=click.IntRange(min=1), metavar="N", help="The N best trials, as a table; without it the best one alone.")
-@click.option("--scope", type=click.Choice(SCOPES), default="last", help="Which of a trial's values decides: the last one "
+@click.option("--scope", type=click.Choice(SCOPES), help="Which of a trial's values decides: the last one "
               "(the default), the best one (all), or a mean.")  # fmt: skip
 @objective_options
 @output_option
-def best(experiment: Path, top: int | None, scope: Scope, objective: Objective, output: Output) -> int:
+def best(experiment: Path, top: int | None, scope: Scope | None, objective: Objective, output: Output) -> int:
     """Show the best trials and their configurations.
 
     The best trial is the one whose last value of the metric is best, as in ResultGrid.get_best_result. Its best value, the iteration and
@@ -153,8 +155,12 @@ def best(experiment: Path, top: int | None, scope: Scope, objective: Objective, 
     """
     grid = open_grid(experiment, objective)
     if len(grid.objectives) > 1 and objective.metric is None:
+        if scope or objective.mode:
+            names = ", ".join(metric for metric, _ in grid.objectives)
+            raise click.UsageError(f"{'--scope' if scope else '--mode'} needs --metric, as {experiment.name} optimises {names}")
         return _write_front(grid, top, output)
     metric, mode = known_objective(grid)
+    scope = scope or "last"
     leaders = grid.ranked(metric, mode, scope)[: top or 1]
     if not leaders:
         click.echo(f"tuner best: no trial of {experiment.name} has a finite value of {metric!r} yet", err=True)

@@ -21,18 +21,30 @@ def write_bytes(path: Path, *data: bytes, sync: bool = True, disk: Disk = LOCAL_
         disk: Where to write.
 
     Raises:
-        OSError: If it could not be written; the old file is untouched and no temporary one is left.
+        OSError: If it could not be written; names the file. The old one is untouched and no temporary one is left.
     """
     temporary = temporary_sibling(path)
     try:
         _write_new(temporary, *data, sync=sync, disk=disk)
         disk.rename(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             disk.remove(temporary)
+        if isinstance(error, OSError) and error.filename is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if sync:
         disk.sync_directory(path.parent)
+
+
+def require_parent(path: Path) -> None:
+    """Check that the directory exists in which a file is to be written.
+
+    Raises:
+        FileNotFoundError: If it does not.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"folder {str(path.parent)!r} does not exist; make it, or choose another path")
 
 
 def write_text(path: Path, text: str, *, sync: bool = True, disk: Disk = LOCAL_DISK) -> None:

@@ -123,8 +123,8 @@ def tables(source: Source) -> str:
 
 _ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All trials</h2><p class="note">{note}</p>
 <div class="tools"><input id="filter" type="search" aria-label="Filter"
- placeholder="Filter: a text, or conditions such as lr&lt;0.01 state=failed">
-<select id="state" aria-label="State"><option value="">every state</option></select><span id="count" class="soft"></span>
+ placeholder="Filter: a text, or conditions such as lr &lt; 0.01 ending = failed">
+<select id="state" aria-label="Status or ending"><option value="">every status</option></select><span id="count" class="soft"></span>
 <button id="columns" class="more" type="button" hidden></button></div>
 <div class="scroll"><table id="trial-table"><thead><tr></tr></thead><tbody></tbody></table></div>
 <p><button id="more" class="more" type="button" hidden>Show more</button></p>

@@ -120,20 +120,55 @@
     if (a === null || b === null) return Number(a === null) - Number(b === null);
     return sorted.sign * String(a).localeCompare(String(b), undefined, { numeric: true });
   };
+  const standing = (row) => row.cells[2] ?? row.cells[1];
   const OPERATORS = {
-    "<": (a, b) => a < b, ">": (a, b) => a > b, "<=": (a, b) => a <= b, ">=": (a, b) => a >= b, "=": (a, b) => a === b,
+    "<": (a, b) => a < b, ">": (a, b) => a > b, "<=": (a, b) => a <= b, ">=": (a, b) => a >= b,
+    "=": (a, b) => a === b, "==": (a, b) => a === b, "!=": (a, b) => a !== b,
   };
-  const condition = (word) => {
-    const parts = /^(.+?)(<=|>=|<|>|=)(.+)$/.exec(word);
-    const column = parts ? columns.findIndex((name) => name.toLowerCase() === parts[1].toLowerCase()) : -1;
-    if (column < 0) return (row) => row.text.includes(word.toLowerCase());
-    const limit = Number(parts[3]);
-    if (Number.isNaN(limit)) return (row) => String(row.cells[column]).toLowerCase() === parts[3].toLowerCase();
-    return (row) => typeof row.cells[column] === "number" && OPERATORS[parts[2]](row.cells[column], limit);
+  // Names of columns and values may have blanks, for which underscores may stand and the other way round.
+  const plain = (text) => text.trim().toLowerCase().replace(/[\s_]+/g, "_");
+  const pattern = (name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/[\s_]+/g, "[\\s_]+");
+  const names = [...columns].sort((one, other) => other.length - one.length).map(pattern);
+  const CONDITION = new RegExp(`(?<!\\S)(${names.join("|")})\\s*(<=|>=|==|!=|<|>|=)\\s*`, "gi");
+  const UNKNOWN = /^([^<>=!]+)(<=|>=|==|!=|<|>|=)/;
+  // A condition's value is as many words as are the value of a trial, or else one; what follows is text to look for.
+  const valueOf = (column, text) => {
+    const words = text.split(/\s+/).filter(Boolean);
+    for (let length = words.length; length > 1; length -= 1) {
+      const value = plain(words.slice(0, length).join(" "));
+      if (rows.some((row) => typeof row.cells[column] === "string" && plain(row.cells[column]) === value)) return [value, words.slice(length)];
+    }
+    return [plain(words[0] ?? ""), words.slice(1)];
   };
-  const matching = () => {
-    const conditions = filter.value.split(/\s+/).filter(Boolean).map(condition);
-    const found = rows.filter((row) => (!state.value || row.cells[1] === state.value) && conditions.every((holds) => holds(row)));
+  const condition = (column, operator, value) => {
+    if (value === "") return () => true;
+    const holds = OPERATORS[operator];
+    const limit = Number(value);
+    const isOrder = "<>".includes(operator[0]);
+    return ({ cells: { [column]: cell } }) => {
+      if (cell === null) return false;
+      if (!Number.isNaN(limit) && (isOrder || typeof cell === "number")) return typeof cell === "number" && holds(cell, limit);
+      return holds(plain(String(cell)), value);
+    };
+  };
+  const parsed = (text) => {
+    const found = [...text.matchAll(CONDITION)];
+    const conditions = [];
+    const words = text.slice(0, found.length ? found[0].index : undefined).split(/\s+/);
+    found.forEach((match, place) => {
+      const column = columns.findIndex((name) => plain(name) === plain(match[1]));
+      const end = place + 1 < found.length ? found[place + 1].index : undefined;
+      const [value, rest] = valueOf(column, text.slice(match.index + match[0].length, end));
+      conditions.push(condition(column, match[2], value));
+      words.push(...rest);
+    });
+    const texts = words.filter(Boolean).map((word) => word.toLowerCase());
+    const asked = texts.filter((word) => !rows.some((row) => row.text.includes(word))).join(" ");
+    const unknown = UNKNOWN.exec(asked.replace(/\s+(?=[<>=!])/g, ""));
+    return { conditions: [...conditions, ...texts.map((word) => (row) => row.text.includes(word))], unknown: unknown ? unknown[1] : "" };
+  };
+  const matching = ({ conditions }) => {
+    const found = rows.filter((row) => (!state.value || standing(row) === state.value) && conditions.every((holds) => holds(row)));
     return sorted.column < 0 ? found : found.sort((a, b) => compare(a, b) || a.place - b.place);
   };
   const kindOf = (column) => (isNumber[column] ? "number" : columns[column] === "decision" ? "decision" : "");
@@ -151,14 +186,15 @@
     if (column === 1) {
       const mark = document.createElement("span");
       mark.className = "state";
-      mark.style.setProperty("--dot", looks.states[value] || "#93a1b0");
+      mark.style.setProperty("--dot", looks.states[standing(row).toLowerCase().replace("_", " ")] || "#93a1b0");
       mark.textContent = String(value);
       cell.replaceChildren(mark);
     }
     return cell;
   };
   const show = () => {
-    const found = matching();
+    const wanted = parsed(filter.value);
+    const found = matching(wanted);
     const visible = found.slice(0, shown).map((row) => {
       const line = document.createElement("tr");
       if (row.place < table.num_best) line.className = "best";
@@ -166,7 +202,8 @@
       return line;
     });
     body.replaceChildren(...visible);
-    count.textContent = `${visible.length} of ${found.length} trials` + (found.length < rows.length ? ` (${rows.length} in all)` : "");
+    count.textContent = `${visible.length} of ${found.length} trials` + (found.length < rows.length ? ` (${rows.length} in all)` : "")
+      + (wanted.unknown ? `; there is no column "${wanted.unknown}"` : "");
     more.hidden = visible.length === found.length;
   };
   // As many columns as there is room for are shown, the most important ones; the others when they are asked for.
@@ -209,7 +246,7 @@
     cell.append(button);
     head.append(cell);
   });
-  [...new Set(rows.map((row) => row.cells[1]))].forEach((name) => {
+  [...new Set(rows.map(standing))].forEach((name) => {
     const option = document.createElement("option");
     option.value = option.textContent = name;
     state.append(option);

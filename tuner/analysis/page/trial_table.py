@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tuner.analysis.plots.headline import run_times
 from tuner.analysis.plots.parameters import as_text, axes
-from tuner.analysis.plots.source import Source, state_of
+from tuner.analysis.plots.source import Source
 from tuner.analysis.ranking import is_finite
 from tuner.core.pareto import best_trials
 from tuner.core.result import AUTO_FILLED
@@ -16,6 +16,7 @@ from tuner.core.trial import Trial
 _MAX_METRICS: Final = 8
 _MAX_PARAMS: Final = 30
 _MAX_TEXT: Final = 120
+_FIRST: Final = ("trial", "status", "ending")
 _LAST: Final = ("iterations", "run time (s)", "decision")
 
 
@@ -36,11 +37,12 @@ def trial_table(source: Source) -> dict[str, Any]:
     ranked = best if source.several else source.ranked()
     first = {trial.trial_id for trial in ranked}
     trials = [*ranked, *(trial for trial in source.trials if trial.trial_id not in first)]
-    columns = ["trial", "state", *metrics, *params, *_LAST]
-    first_param, end = 2 + len(metrics), 2 + len(metrics) + len(params)
+    columns = [*_FIRST, *metrics, *params, *_LAST]
+    first_metric, first_param = len(_FIRST), len(_FIRST) + len(metrics)
+    end = first_param + len(params)
     return {
         "columns": columns,
-        "priority": [*range(2 + own), *range(first_param, end), end, end + 1, *range(2 + own, first_param), end + 2],
+        "priority": [*range(first_metric + own), *range(first_param, end), end, end + 1, *range(first_metric + own, first_param), end + 2],
         "num_metrics": len(metrics),
         "rows": [_row(source, trial, metrics, params, times) for trial in trials],
         "num_best": len(best),
@@ -59,7 +61,8 @@ def _row(source: Source, trial: Trial, metrics: Sequence[str], params: Sequence[
     values = [source.value_of(trial, name) if name in trial.summary else None for name in metrics]
     tried = [config.get(name) for name in params]
     reason = str(trial.reason) if trial.reason else None
-    cells = [trial.trial_id, state_of(trial), *values, *tried, trial.num_rows, times[trial.trial_id], reason]
+    ending = trial.ending.word if trial.ending else None
+    cells = [trial.trial_id, str(trial.status), ending, *values, *tried, trial.num_rows, times[trial.trial_id], reason]
     return [_cell(cell) for cell in cells]
 
 

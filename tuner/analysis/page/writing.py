@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tuner.analysis.figures.style import STATE_COLORS, require_plotly, template
 from tuner.analysis.plots.source import Source
-from tuner.storage.atomic import write_bytes
+from tuner.storage.atomic import require_parent, write_bytes
 from tuner.storage.release import THIS_RELEASE
 
 from .charts import Chart, charts
@@ -44,6 +44,7 @@ def write_page(source: Source, path: str | os.PathLike[str]) -> Path:
     require_plotly()
     file = Path(path).expanduser()
     file = file / "report.html" if file.is_dir() else file
+    require_parent(file)
     write_bytes(file, page(source).encode(), sync=False)
     return file.absolute()
 
