@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, PopulationBasedTraining
-from searchers import ConcurrencyLimiter, TreeSearch
+from schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PopulationBasedTraining
+from searchers import BasicVariantGenerator, ConcurrencyLimiter, TreeSearch
 from tuner.analysis.as_code import as_code
-from tuner.declarations import note
+from tuner.callback import Callback
+from tuner.declarations import differences, note
 from tuner.storage.declaration import read_declaration
 
 SPACE = {
@@ -35,9 +36,9 @@ def train(config):
     tune.report({"loss": 1.0})
 
 
-def declared(tmp_path, space, tune_config, **run):
+def declared(tmp_path, space, tune_config, trainable=train, **run):
     run_config = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0, executor="inline", **run)
-    tune.Tuner(train, param_space=space, tune_config=tune_config, run_config=run_config).fit()
+    tune.Tuner(trainable, param_space=space, tune_config=tune_config, run_config=run_config).fit()
     return read_declaration(tmp_path / "e")
 
 
@@ -75,6 +76,73 @@ def test_the_code_declares_the_same_experiment(tmp_path, monkeypatch, tune_confi
     now = {name: value for name, value in json.loads(json.dumps(note(again._plan.tune))).items() if name != "time_budget_s"}
     assert now == then
     assert again._plan.run.stop == {"training_iteration": 3}
+
+
+TUNE = {"metric": "loss", "mode": "min"}
+FALSY = [
+    (tune.TuneConfig(**TUNE, seed=0, max_concurrent_trials=0), {}),
+    (tune.TuneConfig(**TUNE, seed=1, scheduler=MedianStoppingRule(hard_stop=False, grace_period=0)), {}),
+    (tune.TuneConfig(**TUNE, seed=1, scheduler=HyperBandScheduler(stop_last_trials=False)), {}),
+    (tune.TuneConfig(**TUNE, seed=1, duplicates="skip", chdir_to_trial_dir=False), {"interrupt_grace_s": 0, "durability": "process"}),
+    (tune.TuneConfig(**TUNE, seed=1), {"failure_config": tune.FailureConfig(max_common_failures=None, max_identical_failures=None)}),
+    (tune.TuneConfig(**TUNE, seed=1), {"failure_config": tune.FailureConfig(max_failures=-1), "stop": {"loss": 0}}),
+    (tune.TuneConfig(**TUNE, seed=1), {"checkpoint_config": tune.CheckpointConfig(checkpoint_at_end=False, num_to_keep=1)}),
+    (
+        tune.TuneConfig(**TUNE, seed=1, search_alg=BasicVariantGenerator(constant_grid_search=False, random_state=0)),
+        {"stop": tune.CombinedStopper(tune.MaximumIterationStopper(3), tune.TimeoutStopper(60.0))},
+    ),
+]
+
+
+@pytest.mark.parametrize(("tune_config", "run"), FALSY)
+def test_values_that_are_false_are_left_out_only_where_they_are_the_default(tmp_path, monkeypatch, tune_config, run):
+    declaration = declared(tmp_path, SPACE, tune_config, **run)
+    again = executed(as_code(declaration), tmp_path, monkeypatch)
+    assert again._plan.seed == declaration["seed"]
+    for part, plan in (("tune_config", again._plan.tune), ("run_config", again._plan.run)):
+        of_one_run = {"verbose"}
+        then = {name: value for name, value in declaration[part].items() if name not in of_one_run}
+        now = {name: value for name, value in json.loads(json.dumps(note(plan))).items() if name not in of_one_run}
+        assert list(differences(then, now, part)) == []
+
+
+def test_what_is_the_default_is_left_out(tmp_path):
+    code = as_code(declared(tmp_path, {"x": 1}, tune.TuneConfig(**TUNE, seed=1), failure_config=tune.FailureConfig(max_failures=1)))
+    assert "failure_config=tune.FailureConfig(max_failures=1)," in code
+    assert "num_samples" not in code
+
+
+def test_resources_are_asked_for_again(tmp_path, monkeypatch):
+    trainable = tune.with_resources(train, {"cpu": 1, "licence": 1})
+    declaration = declared(tmp_path, {"x": 1}, tune.TuneConfig(**TUNE), trainable, resources={"cpu": 1, "licence": 1})
+    again = executed(as_code(declaration), tmp_path, monkeypatch)
+    assert again._plan.request_for({}) == {"cpu": 1.0, "licence": 1.0}
+
+
+class Counting(Callback):
+    """A callback that only its script knows."""
+
+
+def test_callbacks_have_to_be_given_again(tmp_path, monkeypatch):
+    code = as_code(declared(tmp_path, {"x": 1}, tune.TuneConfig(**TUNE), callbacks=[Counting()]))
+    assert "# callback tests.analysis.test_as_code.Counting has to be given again\n" in code
+    executed(code, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("module", "qualname", "name"),
+    [
+        ("__main__", "train", "train"),
+        ("models", "build.<locals>.train", "train"),
+        ("models", "<lambda>", "train"),
+        ("my-app", "fit", "fit"),
+    ],
+)
+def test_training_code_that_cannot_be_imported_has_to_be_given_again(module, qualname, name):
+    code = as_code({"trainable": {"module": module, "qualname": qualname}, "param_space": {"x": 1}})
+    assert f"# {name} is the training code, {qualname!r} in {module!r}; it has to be given again" in code
+    assert f"tune.Tuner(\n    {name},\n" in code
+    compile(code, "code", "exec")
 
 
 def test_grids_and_population_based_training_are_written_as_they_were_declared(tmp_path, monkeypatch):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import schedulers
 import searchers
+from tuner.core import stoppers
+from tuner.core.settings import ExperimentSettings
 
 _TAG: Final = "@"
-_TUNE_FIELDS: Final = ("metric", "mode", "num_samples", "search_alg", "scheduler", "max_concurrent_trials", "time_budget_s")
-_RUN_FIELDS: Final = ("stop", "checkpoint_config", "failure_config", "resources")
-_NOT_GIVEN: Final = (None, False)
+_TUNE, _RUN = "TuneConfig", "RunConfig"
+_CONFIGS: Final = (_TUNE, _RUN, "CheckpointConfig", "FailureConfig")
+"""Classes of which all fields are noted, and not only those that were given."""
+_OF_ONE_RUN: Final = frozenset({"callbacks", "verbose", "if_exists"})
+"""Fields that have no part in what is searched."""
 
 
 def as_code(declaration: Mapping[str, Any]) -> str:
@@ -24,19 +30,25 @@ def as_code(declaration: Mapping[str, Any]) -> str:
         declaration: What `read_declaration` returned.
     """
     trainable = declaration.get("trainable") or {}
-    name = str(trainable.get("qualname") or "train")
-    tune, run = declaration.get("tune_config") or {}, declaration.get("run_config") or {}
-    chosen = {field: tune.get(field) for field in _TUNE_FIELDS} | {"seed": declaration.get("seed")}
-    if tune.get("duplicates", "repeat") != "repeat":
-        chosen["duplicates"] = tune["duplicates"]
-    limits = {field: run.get(field) for field in _RUN_FIELDS}
-    arguments = [name, f"param_space={_mapping(declaration.get('param_space') or {}, 4)}", f"tune_config={_config('TuneConfig', chosen)}"]
-    if any(value not in _NOT_GIVEN for value in limits.values()):
-        arguments.append(f"run_config={_config('RunConfig', limits)}")
-    parts = [declaration.get("param_space"), chosen, limits]
-    unknown = [f"# {place} was {what}; it has to be given again" for place, what in _absent(parts[0], "param_space")]
-    unknown += [f"# {what} has to be given again" for part in parts[1:] for _, what in _absent(part, "")]
-    lines = ["import tuner as tune", *_imports(parts), *_trainable_import(trainable, name), "", *unknown]
+    name = _trainable_name(trainable)
+    space, tune, run = (declaration.get(part) or {} for part in ("param_space", "tune_config", "run_config"))
+    chosen = _differing(_TUNE, tune) | {"seed": declaration.get("seed")}
+    limits = {field: value for field, value in _differing(_RUN, run).items() if field not in _OF_ONE_RUN}
+    request = (declaration.get("settings") or {}).get("default_request")
+    has_request = request is not None and request != ExperimentSettings({}).default_request
+    trained = f"tune.with_resources({name}, {expression(request)})" if has_request else name
+    arguments = [trained, f"param_space={_mapping(space, 4)}", f"tune_config={_config(_TUNE, chosen)}"]
+    if limits:
+        arguments.append(f"run_config={_config(_RUN, limits)}")
+    parts = [space, chosen, limits]
+    unknown = [f"# {place} was {what}; it has to be given again" for place, what in _absent(space, "param_space")]
+    unknown += [f"# {what} has to be given again" for part in (chosen, limits) for _, what in _absent(part, "")]
+    unknown += [f"# callback {what} has to be given again" for _, what in _absent(run.get("callbacks"), "")]
+    imported = [*_trainable_import(trainable, name)]
+    if not imported:
+        where = f"{trainable.get('qualname')!r} in {trainable.get('module')!r}"
+        unknown.append(f"# {name} is the training code, {where}; it has to be given again")
+    lines = ["import tuner as tune", *_imports(parts), *imported, "", *unknown]
     return "\n".join([*lines, "tuner = tune.Tuner(", *(f"    {argument}," for argument in arguments), ")", "results = tuner.fit()"])
 
 
@@ -78,13 +90,38 @@ def _mapping(noted: Mapping[str, Any], indent: int) -> str:
 
 
 def _config(kind: str, fields: Mapping[str, Any]) -> str:
-    given = [f"        {name}={expression(value)}," for name, value in fields.items() if value not in _NOT_GIVEN]
+    given = [f"        {name}={expression(value)}," for name, value in fields.items()]
     return "\n".join([f"tune.{kind}(", *given, "    )"])
 
 
 def _call(name: str, fields: Mapping[str, Any]) -> str:
-    given = ", ".join(f"{key}={expression(value)}" for key, value in fields.items() if value not in _NOT_GIVEN)
-    return f"{name if _home(name) else f'tune.{name}'}({given})"
+    given = _differing(name, fields) if name in _CONFIGS else dict(fields)
+    positional = [item for key in _positional(name) for item in (given.pop(key, None) or {}).get("items", ())]
+    listed = [*map(expression, positional), *(f"{key}={expression(value)}" for key, value in given.items())]
+    return f"{name if _home(name) else f'tune.{name}'}({', '.join(listed)})"
+
+
+def _differing(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a noted configuration that are not what they are by default."""
+    # Looked up where the code will look them up: the classes lie on a floor above this one.
+    defaults = getattr(importlib.import_module("tuner"), kind)()
+    return {name: value for name, value in fields.items() if name != _TAG and not _is_noted_as(getattr(defaults, name, ...), value)}
+
+
+def _is_noted_as(value: Any, noted: Any) -> bool:
+    """Return whether a plain value, or a tuple of plain ones, is noted so: 0 is no False, and 1.0 is 1."""
+    if type(value) is tuple:
+        items = noted.get("items", ()) if isinstance(noted, dict) and noted.get(_TAG) == "tuple" else ()
+        return len(items) == len(value) and all(map(_is_noted_as, value, items))
+    return value == noted and isinstance(value, bool) == isinstance(noted, bool)
+
+
+def _positional(name: str) -> Iterator[str]:
+    """Yield the parameter of a class that takes any number of positional arguments."""
+    kind = next((getattr(face, name) for face in (schedulers, searchers, stoppers) if hasattr(face, name)), None)
+    for parameter in inspect.signature(kind).parameters.values() if kind else ():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            yield parameter.name
 
 
 def _interval(kind: str, fields: Mapping[str, Any]) -> str:
@@ -123,6 +160,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "absent": lambda _: "...",
     "tuple": _tuple,
     "dict": lambda fields: f"{{{', '.join(f'{expression(key)}: {expression(value)}' for key, value in fields['items'])}}}",
+    "path": lambda fields: f"pathlib.Path({fields['path']!r})",
     "timedelta": lambda fields: expression(fields["seconds"]),
     "Float": lambda fields: _interval("uniform", fields),
     "Integer": lambda fields: _interval("randint", fields),
@@ -142,15 +180,23 @@ def _home(name: str) -> str | None:
 
 def _imports(parts: Sequence[Any]) -> Iterator[str]:
     names = sorted({str(node[_TAG]) for part in parts for node in _nodes(part) if _TAG in node})
+    if "path" in names:
+        yield "import pathlib"
     for package in ("schedulers", "searchers"):
         found = [name for name in names if name not in _WORDS and _home(name) == package]
         if found:
             yield f"from {package} import {', '.join(found)}"
 
 
+def _trainable_name(trainable: Mapping[str, Any]) -> str:
+    """Return the name of the training code, ``train`` for a lambda; that of a local function without where it was defined."""
+    name = str(trainable.get("qualname") or "").removeprefix("<lambda>").rpartition("<locals>.")[2]
+    return name if name and all(part.isidentifier() for part in name.split(".")) else "train"
+
+
 def _trainable_import(trainable: Mapping[str, Any], name: str) -> Iterator[str]:
     module = str(trainable.get("module") or "")
-    if module != "__main__" and all(part.isidentifier() for part in [*module.split("."), name]):
+    if module != "__main__" and trainable.get("qualname") == name and all(part.isidentifier() for part in [*module.split("."), name]):
         yield f"from {module} import {name}"
 
 
