@@ -10,12 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeGuard
 
-from tuner.core.commands import AskSearcher, Command, DeleteCheckpoint, Notice, Outcome, StartWorker, TrialAdded, WorkerCommand
+from tuner.core.commands import (
+    AnswerReport,
+    AskSearcher,
+    Command,
+    DeleteCheckpoint,
+    Notice,
+    Outcome,
+    StartWorker,
+    TrialAdded,
+    WorkerCommand,
+)
 from tuner.core.counsel import Advice
-from tuner.core.events import TIME_LIMIT, CheckpointLost, CheckpointRequested, Event, StopRequested, TurnEnded, WorkerExited
+from tuner.core.events import (
+    TIME_LIMIT,
+    CheckpointLost,
+    CheckpointRequested,
+    Event,
+    ResultReported,
+    StopRequested,
+    TurnEnded,
+    WorkerExited,
+)
 from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
-from tuner.core.trial import CheckpointRecord, Failure
+from tuner.core.trial import CheckpointRecord, Failure, Verdict, WorkerState
+from tuner.errors import StorageLost
 from tuner.execution.executor import Executor
 
 from .helm import Helm
@@ -152,7 +172,17 @@ class Driver:
 
         Args:
             first: What has happened before the first turn, e.g. that the driver was restarted.
+
+        Raises:
+            StorageLost: If the journal is not in its place any more; trials have been told to save and leave.
         """
+        try:
+            self._take_turns(first)
+        except StorageLost:
+            self._dismiss_trials()
+            raise
+
+    def _take_turns(self, first: Sequence[Event]) -> None:
         self._turn(first)
         while not self._experiment.is_finished:
             timeout_s = 0.0 if self._answers else self._patience_s()
@@ -163,6 +193,25 @@ class Driver:
             self._turn([*requests, *answers, *self._proposer.take(), *events])
         self._settle_searcher()
         self._log.flush()
+
+    def _dismiss_trials(self) -> None:
+        """Have trials save and leave, without a word in the journal: nothing that they have reported is acknowledged or told."""
+        settings, live = self._experiment.settings, self._experiment.roster.live
+        left = {trial_id: trial.attempt for trial_id, trial in live.items()}
+        waiting = {command.trial_id for command in self._commands if isinstance(command, AnswerReport)}
+        waiting |= {trial_id for trial_id, trial in live.items() if trial.worker is WorkerState.WAITING}
+        until_s = self._clock() + settings.interrupt_grace_s
+        while left and not any(request.is_urgent for request in self._requests):
+            saves = settings.checkpoints.can_save_on_demand
+            told = [trial_id for trial_id in left if trial_id in waiting]
+            self._executor.carry_out([AnswerReport(trial_id, left[trial_id], Verdict.STOP, save=saves) for trial_id in told])
+            if (rest_s := until_s - self._clock()) <= 0.0:
+                return
+            events = self._executor.wait(rest_s)
+            waiting = {event.trial_id for event in events if isinstance(event, ResultReported)}
+            for event in events:
+                if isinstance(event, WorkerExited):
+                    left.pop(event.trial_id, None)
 
     def _settle_searcher(self) -> None:
         """Let the searcher hear the last notices; an experiment that is stopped waits for it only briefly."""

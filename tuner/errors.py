@@ -13,6 +13,7 @@ Bad arguments raise `ValueError` or `TypeError` at construction. What goes wrong
     │   ├── ExperimentExists   the directory already holds an experiment
     │   ├── ExperimentLocked   another driver owns the directory
     │   ├── NotRunning         nobody drives the experiment that is to be steered
+    │   ├── StorageLost        the experiment's directory was deleted, moved or unmounted while its driver was at work
     │   └── DamagedJournal     records that do not verify
     └── TrainableNotPicklable  a trainable that cannot be carried to a worker
 """
@@ -64,6 +65,21 @@ class ExperimentLocked(StorageError):
 
 class NotRunning(StorageError):
     """Nobody drives the experiment that somebody wants to steer."""
+
+
+class StorageLost(StorageError):
+    """The experiment's directory, its journal or its lock file was deleted, moved or unmounted while its driver was at work.
+
+    Args:
+        message: What has happened.
+        is_deleted: Whether the file that held the newest results is gone.
+        moved_to: Where that file is now, None if it is not known.
+    """
+
+    def __init__(self, message: str, *, is_deleted: bool = False, moved_to: str | None = None) -> None:
+        super().__init__(message)
+        self.is_deleted = is_deleted
+        self.moved_to = moved_to
 
 
 class DamagedJournal(StorageError):

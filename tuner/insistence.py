@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from tuner.core.events import StopRequested
-from tuner.errors import StorageError
+from tuner.errors import StorageError, StorageLost
 
 STORAGE_RETRY_S: Final = 60.0
 """How long storage that fails, and is not merely full, is tried again."""
@@ -81,9 +81,12 @@ class Insistence:
 
         Raises:
             StorageError: As `write` did, when trying again is over.
+            StorageLost: As `write` did, at once.
         """
         try:
             write()
+        except StorageLost:
+            raise  # what is gone does not come back while it is waited for
         except StorageError as refusal:
             self._try_again(write, refusal)
 
@@ -97,6 +100,8 @@ class Insistence:
             self._wait_or_give_up(refusal, code, started_s if failing_since_s == math.inf else failing_since_s)
             try:
                 write()
+            except StorageLost:
+                raise
             except StorageError as again:
                 refusal = again
             else:

@@ -23,7 +23,7 @@ from tuner.core.metric_watch import METRIC_NOT_REPORTED
 from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
-from tuner.errors import CannotPause, MetricNotReported
+from tuner.errors import CannotPause, MetricNotReported, StorageLost
 from tuner.execution import leftovers
 from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
@@ -187,7 +187,7 @@ class Run:
         else:
             tail, rebuilt = START, rebuild(plan, directory, settings, None, configs)
         with (
-            Journal(directory, tail, sync=plan.run.durability, on_segment=lock.note_segment) as journal,
+            Journal(directory, tail, sync=plan.run.durability, on_segment=lock.note_segment, is_ours=lambda: lock.is_in_place) as journal,
             CheckpointCleaner(journal) as cleaner,
         ):
             rewrite_declaration(plan, directory, journal.epoch)
@@ -276,7 +276,7 @@ class Run:
                     snapshots.close(driver.elapsed_s)
                     log.close(driver.elapsed_s)
             except (Exception, KeyboardInterrupt) as defect:
-                defect.add_note(f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}")
+                defect.add_note(_how_to_go_on(defect, directory, plan))
                 raise
             finally:
                 is_searching = suggestions.close()
@@ -353,6 +353,23 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
     plan.connect()
     rebuilt = rebuild(plan, directory, resumption.settings, usable(plan, directory), ConfigCodec(plan.space, ObjectStore(directory)))
     return Finished(directory, rebuilt.state.experiment.trials)
+
+
+def _how_to_go_on(defect: BaseException, directory: Path, plan: Plan) -> str:
+    """Return what can still be restored of an experiment that a defect has ended."""
+    if not isinstance(defect, StorageLost):
+        return f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}"
+    if defect.is_deleted:
+        return (
+            "what had been reported is lost, but for the log files and checkpoints that are still there; with a backup of the directory, "
+            f"continue with\n    {restore_line(directory, plan)}"
+        )
+    if defect.moved_to:
+        return f"what had been reported is there; continue with\n    {restore_line(Path(defect.moved_to).parents[1], plan)}"
+    return (
+        "what had been reported is kept; when the directory is in its place, and no other driver works in it, continue with\n"
+        f"    {restore_line(directory, plan)}"
+    )
 
 
 def _how_to_name_the_metric(directory: Path, plan: Plan, reason: Reason) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import os
+import subprocess
 import threading
 from collections import Counter
 from pathlib import Path
@@ -94,6 +95,26 @@ def sabotage(monkeypatch):
 
 def _hooked(saboteur, name, genuine):
     return lambda disk, *arguments: saboteur.call(name, genuine, disk, arguments)
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """Return a function that mounts a small file system."""
+    mounted = []
+
+    def small(name, options):
+        path = tmp_path / name
+        path.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"a file system of its own cannot be mounted here: {done.stderr.strip()}")
+        mounted.append(path)
+        return path
+
+    yield small
+    for path in mounted:
+        subprocess.run(["umount", "--lazy", path], check=True)
 
 
 class Short:

@@ -20,26 +20,6 @@ SCRIPT = Path(__file__).with_name("script.py")
 PATIENCE_S = 30
 
 
-@pytest.fixture
-def mount(tmp_path):
-    """Return a function that mounts a small file system."""
-    mounted = []
-
-    def small(name, options):
-        path = tmp_path / name
-        path.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", path]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"a file system of its own cannot be mounted here: {done.stderr.strip()}")
-        mounted.append(path)
-        return path
-
-    yield small
-    for path in mounted:
-        subprocess.run(["umount", "--lazy", path], check=True)
-
-
 class Driver:
     """A driver's process and what it has said so far."""
 

@@ -95,8 +95,8 @@ def test_an_attempt_that_begins_anew_supersedes_everything(make_trial):
     assert (begin.is_first, begin.resumed_iteration, begin.resumed_step, begin.num_earlier) == (False, -1, -1, 0)
 
 
-def test_a_file_is_made_or_replaced_at_one_stroke_with_the_folders_it_needs(tmp_path):
-    path = tmp_path / "a" / "b" / "file"
+def test_a_file_is_made_or_replaced_at_one_stroke_with_the_folder_it_needs(tmp_path):
+    path = tmp_path / "a" / "file"
     replace_file(path, b"old")
     replace_file(str(path), b"new")
     assert path.read_bytes() == b"new"
@@ -106,6 +106,13 @@ def test_a_file_is_made_or_replaced_at_one_stroke_with_the_folders_it_needs(tmp_
     remove(str(path))
     remove(str(path))
     assert not path.exists()
+
+
+def test_where_the_directory_of_the_experiment_is_gone_none_is_made_in_its_place(tmp_path):
+    for write in (append, replace_file):
+        with pytest.raises(FileNotFoundError):
+            write(tmp_path / "gone" / "t00000" / "file", b"row")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path):

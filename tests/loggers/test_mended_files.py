@@ -119,7 +119,7 @@ def test_in_the_directory_of_a_trial_that_had_none_nothing_is_looked_for(logger,
     Path(trial.local_path).mkdir()  # as its worker does
     for module in (csv_logger, json_logger, tensorboard_logger):
         monkeypatch.setattr(module, "remove", None)
-    for module, name in [(appending, "make_folder"), (tensorboard_logger, "_event_files")]:
+    for module, name in [(appending, "_make_folder"), (tensorboard_logger, "_event_files")]:
         monkeypatch.setattr(module, name, None)
     assert told(trial) == [1, 2]
     assert not logger.takes(trial.local_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.storage.disk import LocalDisk
+from tuner.storage.disk import LocalDisk, Whereabouts
 
 
 class FaultyDisk:
@@ -102,6 +102,12 @@ class MemoryDisk:
 
     def close(self, descriptor):
         del self._open[descriptor]
+
+    def hold(self, descriptor):
+        pass
+
+    def whereabouts(self, descriptor, path):
+        return Whereabouts()
 
     def rename(self, source, target):
         self._names[target] = self._names.pop(source)

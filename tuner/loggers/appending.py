@@ -7,14 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.storage.atomic import write_bytes
-from tuner.storage.disk import FILE_MODE
-from tuner.storage.folder import make_folder
+from tuner.storage.disk import DIRECTORY_MODE, FILE_MODE
 
 _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 def append(path: str | Path, data: bytes) -> int:
-    """Append to the file, making it and its directory if need be, and return its new size; after an `OSError` it is as long as before.
+    """Append to the file, making it and its folder if need be, and return its new size; after an `OSError` it is as long as before.
 
     A link in its place is not followed.
     """
@@ -22,7 +21,7 @@ def append(path: str | Path, data: bytes) -> int:
 
 
 def replace_file(path: str | Path, data: bytes) -> None:
-    """Give the file new contents at one stroke, making it and its directory if need be.
+    """Give the file new contents at one stroke, making it and its folder if need be.
 
     One that is new may be seen empty for a moment, as after a death in this very moment.
     """
@@ -45,8 +44,14 @@ def _opened(path: str | Path, flags: int) -> int:
     try:
         return os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
-        make_folder(os.path.dirname(path))  # noqa: PTH120  (a `Path` takes longer than the call)
+        _make_folder(os.path.dirname(path))  # noqa: PTH120  (a `Path` takes longer than the call)
         return os.open(path, flags, FILE_MODE)
+
+
+def _make_folder(path: str) -> None:
+    """Make the folder of a file, and none above it: where the experiment's directory is gone, no other is made in its place."""
+    with suppress(FileExistsError):
+        os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102  (a `Path` takes longer than the call)
 
 
 def _write_all(descriptor: int, data: bytes) -> int:

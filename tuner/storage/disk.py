@@ -6,15 +6,33 @@ nothing but a dictionary. What users' code writes (checkpoints) goes to the real
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol, final
+from typing import Final, NamedTuple, Protocol, final
 
-from .reading import LARGE_BYTES, read_file
+from .reading import LARGE_BYTES, open_regular, read_file
 
 FILE_MODE: Final = 0o644
 DIRECTORY_MODE: Final = 0o755
 """Nothing of ours is writable for others, not even under an empty umask."""
+
+
+class Whereabouts(NamedTuple):
+    """What has become of an open file.
+
+    Attributes:
+        is_in_place: Whether its path still names it.
+        is_deleted: Whether no path names it any more.
+        path: Where it is now, None if that is not known.
+    """
+
+    is_in_place: bool = True
+    is_deleted: bool = False
+    path: str | None = None
 
 
 class Disk(Protocol):
@@ -43,6 +61,12 @@ class Disk(Protocol):
 
     def close(self, descriptor: int) -> None:
         """Give the descriptor back."""
+
+    def hold(self, descriptor: int) -> None:
+        """Lock the file, as far as the file system can, until the descriptor is closed or the process ends; see `is_held`."""
+
+    def whereabouts(self, descriptor: int, path: Path) -> Whereabouts:
+        """Return whether a path still names an open file; never raises."""
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file, replacing the target in one step."""
@@ -95,7 +119,33 @@ class LocalDisk:
 
     def close(self, descriptor: int) -> None:
         """See `Disk.close`."""
+        _held.discard(descriptor)
         os.close(descriptor)
+
+    def hold(self, descriptor: int) -> None:
+        """See `Disk.hold`."""
+        with suppress(OSError):  # of a file system without locks the experiment's own has warned
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _held.add(descriptor)
+
+    def whereabouts(self, descriptor: int, path: Path) -> Whereabouts:
+        """See `Disk.whereabouts`.
+
+        That the path is gone, or that the file has no link any more, is believed. That device and inode number differ is not enough, since
+        there are file systems that number anew: the path has to name a file of another size, too.
+        """
+        try:
+            ours = os.fstat(descriptor)
+            there = path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            there = None
+        except OSError:
+            return Whereabouts()  # that tells nothing; a write will
+        if ours.st_nlink == 0:
+            return Whereabouts(is_in_place=False, is_deleted=True)
+        if there and (os.path.samestat(ours, there) or (stat.S_ISREG(there.st_mode) and there.st_size == ours.st_size)):
+            return Whereabouts()
+        return Whereabouts(is_in_place=False, path=_path_of(descriptor))
 
     def rename(self, source: Path, target: Path) -> None:
         """See `Disk.rename`."""
@@ -117,5 +167,42 @@ class LocalDisk:
         finally:
             os.close(descriptor)
 
+
+def is_held(path: Path) -> bool:
+    """Return whether another process holds a file, see `Disk.hold`."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as refusal:
+        return refusal.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _path_of(descriptor: int) -> str | None:
+    """Return the path by which an open file is reached now, None where the system does not tell or it is not reached by it."""
+    try:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115  (the text as it stands)
+        return path if os.path.samestat(os.fstat(descriptor), os.lstat(path)) else None
+    except OSError:
+        return None
+
+
+_held: Final[set[int]] = set()
+
+
+def _close_in_child() -> None:
+    # A forked child shares the lock: if it kept the descriptor, the lock would outlive its owner.
+    for descriptor in list(_held):
+        _held.discard(descriptor)
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 LOCAL_DISK: Final[Disk] = LocalDisk()

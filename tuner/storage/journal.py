@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import enum
 import errno
+import math
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, Self, final
 
-from tuner.errors import StorageError
+from tuner.errors import StorageError, StorageLost
 
 from .disk import LOCAL_DISK, Disk
 from .lines import HEAD, filled
@@ -27,7 +29,7 @@ from .recovery import read, recover
 from .rows import ResultIndex, rows
 from .segments import START, Segment, Tail, header_line, journal_directory
 from .strict_json import opaque, to_bytes
-from .syncer import Syncer
+from .syncer import SYNC_WINDOW_S, Syncer
 
 __all__ = ["START", "Journal", "JournalStatistics", "ResultIndex", "SyncPolicy", "Tail", "read", "recover", "rows"]
 
@@ -82,6 +84,8 @@ class Journal:
         segment_bytes: Size from which on a new segment is begun.
         has_syncer: Whether, under ``"group"``, a thread syncs; without it the caller calls `sync_in_background` in time.
         disk: Where it lies.
+        is_ours: Tells whether the experiment's lock is still held; None to take that for granted.
+        look_period_s: How often, in seconds at most, `flush` looks whether the segment and the lock are still in their places.
         on_segment: Told of each segment that has been begun, and synced where anything is: its epoch, and the number of its first record.
             None for nobody.
 
@@ -108,6 +112,8 @@ class Journal:
         has_syncer: bool = True,
         disk: Disk = LOCAL_DISK,
         on_segment: Callable[[int, int], None] | None = None,
+        is_ours: Callable[[], bool] | None = None,
+        look_period_s: float = SYNC_WINDOW_S,
     ) -> None:
         self.policy = SyncPolicy(sync)
         self.epoch = tail.epoch + 1
@@ -116,6 +122,10 @@ class Journal:
         self._directory = journal_directory(experiment)
         self._segment_bytes = segment_bytes
         self._on_segment = on_segment
+        self._is_ours = is_ours
+        self._look_period_s = look_period_s
+        self._looked_s = -math.inf
+        self._loss: StorageLost | None = None
         self._pid = os.getpid()
         self._staged: list[bytes] = []
         self._sequence, self._crc = tail.sequence, tail.crc
@@ -189,8 +199,12 @@ class Journal:
         Raises:
             StorageError: If the disk refuses. The records stay in memory and the file as it was, so `flush` may be called again; nobody
                 may be answered before it has succeeded.
+            StorageLost: If the segment or the lock is not in its place any more; nothing is written from then on.
         """
         started_s = perf_counter()
+        if started_s - self._looked_s >= self._look_period_s or self._loss:
+            self._looked_s = started_s
+            self._check_in_place()
         try:
             if self._is_condemned:
                 self._mend()
@@ -209,6 +223,19 @@ class Journal:
             ) from cause
         finally:
             self.statistics.driver_s += perf_counter() - started_s
+
+    def _check_in_place(self) -> None:
+        if self._loss is None:
+            found = self._segment.whereabouts()
+            if not found.is_in_place:
+                what = "was deleted" if found.is_deleted else f"was moved to {found.path}" if found.path else "cannot be reached any more"
+                text = f"journal {self._segment.path} {what} while the experiment was running; nothing is acknowledged from now on"
+                self._loss = StorageLost(text, is_deleted=found.is_deleted, moved_to=found.path)
+            elif self._is_ours and not self._is_ours():
+                text = "was deleted or replaced while the experiment was running, and no longer keeps other drivers out"
+                self._loss = StorageLost(f"the lock file of {self._directory.parent} {text}; nothing is acknowledged from now on")
+        if self._loss:
+            raise self._loss
 
     def _write_staged(self) -> None:
         segment = self._segment
@@ -271,6 +298,10 @@ class Journal:
         if self._syncer:
             self._syncer.stop()
         try:
+            if self._loss:
+                with suppress(OSError):  # wherever the file is now, what was acknowledged is in it
+                    self._segment.sync()
+                return
             self.flush()
             self.sync()
         finally:

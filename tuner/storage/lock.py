@@ -28,8 +28,9 @@ from tuner.errors import ExperimentLocked, StorageError
 
 from . import layout, stealing, strict_json
 from .boot import boot_id
-from .disk import FILE_MODE
+from .disk import FILE_MODE, LOCAL_DISK, is_held
 from .reading import read_file
+from .segments import journal_directory, segments_in
 
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -105,7 +106,7 @@ class Lock:
         """Return whether the locked file is still the one that its path names."""
         try:
             return os.path.samestat(os.fstat(self.descriptor), self.path.lstat())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
 
     def _close(self) -> None:
@@ -180,11 +181,20 @@ class ExperimentLock:
         self._steal = steal
         self._lock = Lock(self._directory / layout.LOCK)
         self._owner: Owner | None = None
+        self._is_locked = False
 
     @property
     def is_held(self) -> bool:
         """Whether this process holds the lock through this object; a forked child does not."""
         return self._owner is not None and self._owner.pid == os.getpid()
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the lock that is held is still the file that other drivers would find; True where the file system has no locks."""
+        try:
+            return not self._is_locked or self._lock.is_current()
+        except OSError:
+            return True  # that tells nothing
 
     def acquire(self) -> None:
         """Take the lock.
@@ -208,9 +218,22 @@ class ExperimentLock:
             return
         if not is_acquired:
             self._evict(self._present_owner())
+        self._is_locked = True
+        self._check_unwritten()
         noted = read_note(self._directory)
         epoch, segment = (noted[name] if type(noted.get(name)) is int else 0 for name in _NOTED)
         self._write(replace(_myself(), epoch=epoch, segment=segment))
+
+    def _check_unwritten(self) -> None:
+        """Refuse an experiment whose journal is being written to: the driver that does has been deprived of its lock file."""
+        segments = segments_in(journal_directory(self._directory), LOCAL_DISK)
+        if segments and is_held(segments[-1][1]):
+            self._lock.release()
+            self._is_locked = False
+            raise ExperimentLocked(
+                f"experiment {self._directory} is driven by another process, which holds {segments[-1][1]}, but not its lock file, which "
+                "was deleted or replaced; wait until it ends, or end it"
+            )
 
     def _present_owner(self) -> Owner | None:
         """Return who holds the lock; waits a moment for one that has just taken it and not yet written its name."""
@@ -252,6 +275,7 @@ class ExperimentLock:
             # Without a name nobody can be told, or made to kill, the wrong one.
             self._write_fields({name: getattr(self._owner, name) for name in ("boot_id", *_NOTED)} if self._owner.epoch else None)
         self._owner = None
+        self._is_locked = False
         self._lock.release()
 
     def _write(self, owner: Owner) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tuner.errors import StorageError
 
 from . import checkpoints, layout
+from .completeness import remains_in
 from .declaration import read_declaration
 from .recovery import read
 from .segments import journal_directory
@@ -106,7 +107,8 @@ def nothing_left_behind(experiment: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except Exception:
         with suppress(OSError, StorageError):
-            if next(read(experiment), None) is None:
+            # Where files of trials are left, a journal without a record was deleted by somebody else.
+            if next(read(experiment), None) is None and not remains_in(Path(experiment)):
                 _withdraw(Path(experiment))
         raise
 

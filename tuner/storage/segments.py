@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, final
 
 from . import layout, strict_json
 from .atomic import temporary_sibling
-from .disk import Disk
+from .disk import Disk, Whereabouts
 from .lines import LINE
 
 FORMAT: Final = 1
@@ -113,6 +113,7 @@ class Segment:
         # Under a temporary name first: a segment never exists without its header, and one that is replaced never vanishes.
         temporary = temporary_sibling(self.path)
         self._descriptor = disk.create(temporary)
+        disk.hold(self._descriptor)  # so that another driver finds this one even where the lock file was deleted
         try:
             self.write(content)
             if sync:
@@ -145,6 +146,10 @@ class Segment:
     def _cut_back(self) -> None:
         self._disk.truncate(self._descriptor, self.size_bytes)
         self._is_ragged = False
+
+    def whereabouts(self) -> Whereabouts:
+        """Return whether its path still names it."""
+        return self._disk.whereabouts(self._descriptor, self.path)
 
     def sync(self) -> None:
         """Return when all that was written is on the platter."""

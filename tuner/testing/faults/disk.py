@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import final
 
+from tuner.storage.disk import Whereabouts
+
 from .fate import DriverDied, Fate, Fault, Occasion
 
 _FULL_FOR = 4
@@ -178,6 +180,15 @@ class VirtualDisk:
     def close(self, descriptor: int) -> None:
         """See `Disk.close`."""
         del self._open[descriptor]
+
+    def hold(self, descriptor: int) -> None:
+        """See `Disk.hold`; nobody else is there."""
+
+    def whereabouts(self, descriptor: int, path: Path) -> Whereabouts:
+        """See `Disk.whereabouts`."""
+        directory, name = _place(path)
+        is_in_place = self._entries.get(directory, {}).get(name) is self._open[descriptor]
+        return Whereabouts(is_in_place, is_deleted=not is_in_place)
 
     def rename(self, source: Path, target: Path) -> None:
         """See `Disk.rename`."""
