@@ -67,11 +67,11 @@ class Recording:
         seed: What all chance in it followed from; 0 where nothing tells.
         metric: The metric that it optimised, flattened; None for none.
         mode: ``"min"`` or ``"max"``: its direction.
-        several: Metric and mode of each objective where it optimised several; there is no single `metric` then.
         timing: How long things took.
         max_concurrent: How many trials could run at once, beside what the resources allow; None for no limit.
         is_inline: Whether its trials shared one process, so that one trained at a time.
         caveats: What keeps a replay from telling all, sentence by sentence.
+        several: Metric and mode of each objective where it optimised several; there is no single `metric` then.
     """
 
     path: str
@@ -80,11 +80,11 @@ class Recording:
     seed: int
     metric: str | None
     mode: Mode | None
-    several: Objectives
     timing: Timing
     max_concurrent: int | None
     is_inline: bool
     caveats: Sequence[str]
+    several: Objectives = ()
 
     @property
     def is_whole(self) -> bool:
