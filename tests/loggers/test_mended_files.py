@@ -222,3 +222,18 @@ def test_parameters_that_a_power_cut_has_emptied_are_written_anew(make_trial, re
     logger.rewrite(trial, [])
     logger.writer.flush()
     assert json.loads(path.read_text()) == {"lr": 0.1}
+
+
+def test_a_trial_that_has_never_started_has_no_files_before_it_starts(logger, told, make_trial, report, monkeypatch):
+    trial = make_trial()
+    logger.setup(experiment_path=str(Path(trial.local_path).parent))
+    trial.attempt = 0
+    logger.rewrite(trial, [])  # it was pending when its driver died
+    logger.writer.flush()
+    assert not Path(trial.local_path).exists()
+
+    trial.attempt = 1
+    monkeypatch.setattr(tensorboard_logger.time, "time", lambda: 2_000_000_000.0)  # a file of its own has another name by now
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1))
+    assert told(trial) == [1]

@@ -219,6 +219,8 @@ class TrialFileLogger(LoggerCallback):
             trial: The trial.
             results: All its results that count, oldest first.
         """
+        if self.takes(trial.local_path) and not trial.attempt:
+            return  # it has never started, and there is no file of it
         for entry in self.story(trial, results):
             self._add(trial, entry)
         if trial.status is Status.TERMINATED and trial.ending is not Ending.INTERRUPTED:

@@ -266,14 +266,17 @@ def only_own_failures_are_charged(world: World, trial: Trial) -> None:
         require("I12", 0 <= limit < trial.num_failures, "%s was given up after %s failures of %s", trial, trial.num_failures, limit)
 
 
-def failed_saves_are_charged(unsaved: Iterable[tuple[Trial, int]]) -> None:
-    """I12: training code that cannot save itself has failed, whatever the checkpoint was for.
+def failed_saves_are_charged(world: World, unsaved: Iterable[tuple[Trial, int]]) -> None:
+    """I12: training code that cannot save itself has failed, unless it was to go on from another trial's checkpoint.
 
     Args:
+        world: What is simulated.
         unsaved: Trials to which that has happened in the last turn, with how often they had failed before.
     """
+    exploiters = {trial_id for trial_id, _ in world.ledger.exploits}
     for trial, num_failures in unsaved:
-        require("I12", trial.num_failures > num_failures, "%s could not save itself, and is not charged with it", trial)
+        is_charged = trial.num_failures > num_failures or trial.trial_id in exploiters
+        require("I12", is_charged, "%s could not save itself, and is not charged with it", trial)
 
 
 def slots_are_the_living(experiment: Experiment, live: Mapping[str, int]) -> None:

@@ -136,7 +136,7 @@ class Workers:
             invariants.pauses_have_checkpoints(world.experiment)
             liaisons.nobody_waits_for_what_is_there(world.experiment)
             liaisons.note_the_paused(world)
-            invariants.failed_saves_are_charged(self._unsaved)
+            invariants.failed_saves_are_charged(world, self._unsaved)
         self._unsaved = []
         if world.num_turns % world.check_every == 0 and timeout_s != 0.0:  # else the driver knows already that something has changed
             self._check_all()
@@ -322,8 +322,7 @@ class Workers:
             trial = experiment.roster[worker.trial_id]
             if trial.intention and trial.intention.reason.rule == BY_REQUEST:
                 ledger.given_up_by_user.add(worker.trial_id)
-            if not any(worker.trial_id == trial_id for trial_id, _ in ledger.exploits):
-                self._unsaved.append((trial, trial.num_failures))
+            self._unsaved.append((trial, trial.num_failures))
         ledger.discarded.discard(worker.trial_id)  # what it was to end with is missing, so that it may be tried again
         self._exit(worker, Outcome.UNSAVED, _CRASH)
 
