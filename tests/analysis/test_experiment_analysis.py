@@ -1,3 +1,4 @@
+import math
 import pickle
 
 import pytest
@@ -51,9 +52,41 @@ def test_tables_and_mappings_cover_every_trial(analysis, tmp_path):
     assert analysis.results_df.loc["t1", "loss"] == 3.0
     assert analysis.dataframe("loss", "min")["loss"].tolist() == [1.0, 2.0]
     assert {trial_id: metrics["loss"] for trial_id, metrics in analysis.results.items()} == {"t1": 3.0, "t2": 2.0}
-    assert {path: len(frame) for path, frame in analysis.trial_dataframes.items()} == {str(tmp_path / "t1"): 2, str(tmp_path / "t2"): 1}
-    assert analysis.get_all_configs() == {str(tmp_path / "t1"): {"lr": 0.1}, str(tmp_path / "t2"): {"lr": 0.2}}
+    assert analysis.dataframe("loss")["loss"].tolist() == analysis.dataframe()["loss"].tolist() == [3.0, 2.0]
+    with pytest.raises(ValueError, match="mode='min' needs a metric"):
+        analysis.dataframe(mode="min")
+    assert {trial_id: len(frame) for trial_id, frame in analysis.trial_dataframes.items()} == {"t1": 2, "t2": 1}
+    assert analysis.get_all_configs() == {"t1": {"lr": 0.1}, "t2": {"lr": 0.2}}
+    assert analysis.get_all_configs(prefix=True) == {"t1": {"config/lr": 0.1}, "t2": {"config/lr": 0.2}}
     assert len(analysis.best_dataframe) == 1
+
+
+def test_the_path_of_a_trial_finds_what_its_id_finds(analysis, tmp_path):
+    path = str(tmp_path / "t1")
+    for by_trial, known in ((analysis.trial_dataframes, 2), (analysis.get_all_configs(), 1)):
+        for found in (by_trial, pickle.loads(pickle.dumps(by_trial))):  # noqa: S301  (made here)
+            assert path in found
+            assert len(found[path]) == len(found.get(path)) == len(found["t1"]) == known
+            assert "t3" not in found
+            assert found.get("t3", 7) == 7
+            with pytest.raises(KeyError, match="t3"):
+                found["t3"]
+
+
+def test_where_no_trial_can_be_compared_none_is_best(make, tmp_path):
+    trials = [make.trial("t1", [{"loss": math.nan}], config={"lr": 1}), make.failed("t2", config={"lr": 2})]
+    analysis = ExperimentAnalysis(ResultGrid(trials, str(tmp_path), MemoryRows({}), "loss", "min"))
+    with pytest.warns(RuntimeWarning, match=r"none has a finite value of 'loss' \(scope 'last'\); metrics that were reported: loss"):
+        assert (analysis.best_trial, analysis.best_config, analysis.get_last_checkpoint()) == (None,) * 3
+    with pytest.warns(RuntimeWarning, match="none has a finite value of 'acc'"):
+        assert analysis.get_best_trial("acc", "max") is None
+    assert analysis.get_best_trial(filter_nan_and_inf=False) is trials[0]
+    with pytest.raises(RuntimeError, match="no trial has a finite value"):
+        _ = analysis.best_result
+    with pytest.raises(ValueError, match="metric must be given"):
+        ExperimentAnalysis(ResultGrid(trials, str(tmp_path), MemoryRows({}))).get_best_trial()
+    alone = ExperimentAnalysis(ResultGrid(trials[1:], str(tmp_path), MemoryRows({})))
+    assert (alone.get_best_trial(), alone.get_best_config()) == (trials[1], {"lr": 2})
 
 
 def test_a_directory_is_read_and_grids_and_analyses_can_be_pickled(tmp_path):

@@ -4,18 +4,56 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any, final
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
+from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import Trial
 from tuner.storage.checkpoints import Checkpoint
 
 from .best import Scope
+from .frames import flat_config
 from .ranking import Mode
 from .result import Result
 from .result_grid import ResultGrid
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
+
+
+@final
+class ByTrial(dict[str, T]):
+    """Something of each trial by the trial's id; the path of the trial's directory finds it as well.
+
+    Args:
+        values: By the trials' ids.
+        paths: The trials' ids by the paths of their directories.
+    """
+
+    def __init__(self, values: Mapping[str, T], paths: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self._paths = paths
+
+    def __missing__(self, path: str) -> T:
+        if path not in self._paths:
+            raise KeyError(path)
+        return self[self._paths[path]]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or key in self._paths
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return what belongs to a trial, given by its id or path; `default` where there is no such trial."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ByTrial, (dict(self), self._paths)
 
 
 @final
@@ -34,7 +72,9 @@ class ExperimentAnalysis:
         ValueError: If metric or mode are given beside a `ResultGrid`, which knows its own.
 
     Departures:
-        Best trials are those of `ResultGrid.get_best_result`, which raises where Ray Tune returns None. Nothing is unpickled.
+        Best trials are those of `ResultGrid.get_best_result`, and steps that are equally good those that came last. `best_result`,
+        `best_checkpoint` and `best_dataframe` say why there is no best trial. A metric that no trial reported is an error in `dataframe`,
+        where Ray Tune returns the last results. Nothing is unpickled.
     """
 
     def __init__(
@@ -64,13 +104,13 @@ class ExperimentAnalysis:
         return self._grid.experiment_path
 
     @property
-    def best_trial(self) -> Trial:
-        """The trial with the best last value of the metric."""
+    def best_trial(self) -> Trial | None:
+        """The trial with the best last value of the metric; None where no trial can be compared."""
         return self.get_best_trial()
 
     @property
-    def best_config(self) -> dict[str, Any]:
-        """Hyperparameters of the best trial."""
+    def best_config(self) -> dict[str, Any] | None:
+        """Hyperparameters of the best trial; None where no trial can be compared."""
         return self.get_best_config()
 
     @property
@@ -100,40 +140,72 @@ class ExperimentAnalysis:
 
     @functools.cached_property
     def trial_dataframes(self) -> dict[str, pd.DataFrame]:
-        """Every result of each trial, by the path of the trial's directory."""
-        return {result.path: result.metrics_dataframe for result in self._grid}
+        """Every result of each trial, by the trial's id; found by the path of the trial's directory as well."""
+        return self._by_trial({result.trial_id: result.metrics_dataframe for result in self._grid})
 
     def dataframe(self, metric: str | None = None, mode: Mode | None = None) -> pd.DataFrame:
-        """Return a row for each trial: its last result, or the one with the best (``mode``) value of `metric`."""
-        return self._grid.get_dataframe(metric, mode)
+        """Return a row for each trial: its last result, or, where both are given, the one with the best (``mode``) value of `metric`.
 
-    def get_all_configs(self) -> dict[str, dict[str, Any]]:
-        """Return the hyperparameters of each trial, by the path of the trial's directory."""
-        return {result.path: result.config for result in self._grid}
+        Raises:
+            ValueError: If a mode is given without a metric, or no trial reported the metric.
+        """
+        if mode and not metric:
+            raise ValueError(f"mode={mode!r} needs a metric; pass both, or none for the last results")
+        return self._grid.get_dataframe(metric if mode else None, mode)
+
+    def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
+        """Return the hyperparameters of each trial, by the trial's id; found by the path of the trial's directory as well.
+
+        Args:
+            prefix: Flatten them to ``{"config/lr": 0.1}``.
+        """
+        return self._by_trial({result.trial_id: flat_config(result.config) if prefix else result.config for result in self._grid})
 
     def get_best_trial(
         self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last", filter_nan_and_inf: bool = True
-    ) -> Trial:
-        """Return the best trial; see `ResultGrid.get_best_result` for the arguments."""
-        best = self._grid.get_best_result(metric, mode, scope, filter_nan_and_inf)
-        return self._grid.trials[self._grid.index(best)]
+    ) -> Trial | None:
+        """Return the best trial; see `ResultGrid.get_best_result` for the arguments.
 
-    def get_best_config(self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last") -> dict[str, Any]:
-        """Return the hyperparameters of the best trial; see `ResultGrid.get_best_result` for the arguments."""
-        return self._grid.get_best_result(metric, mode, scope).config
+        Returns:
+            The trial, and None, with a warning, where none can be compared: none reported the metric, or none a finite value. The only
+            trial of an experiment is returned unseen.
+
+        Raises:
+            ValueError: If no metric is named here or in the `TuneConfig`, or mode or scope is unknown.
+        """
+        if len(self._grid) == 1:
+            return self._grid.trials[0]
+        ranked = self._grid.ranked(metric, mode, scope, filter_nan_and_inf)
+        if not ranked:
+            name, _ = self._grid.objective(metric, mode)
+            kind = "finite value" if filter_nan_and_inf else "value"
+            known = ", ".join(sorted({key for trial in self._grid.trials for key in trial.summary} - AUTO_FILLED)) or "none"
+            told = f"there is no best trial, as none has a {kind} of {name!r} (scope {scope!r}); metrics that were reported: {known}"
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            return None
+        return self._grid.trials[self._grid.index(ranked[0][0])]
+
+    def get_best_config(self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last") -> dict[str, Any] | None:
+        """Return the hyperparameters of the best trial; None where no trial can be compared, as for `get_best_trial`."""
+        best = self.get_best_trial(metric, mode, scope)
+        return self._of(best).config if best else None
 
     def get_best_checkpoint(self, trial: Trial, metric: str | None = None, mode: Mode | None = None) -> Checkpoint | None:
         """Return a trial's kept checkpoint with the best value of the metric; ``mode`` is ``"min"`` or ``"max"``: its direction."""
         name, direction = self._grid.objective(metric, mode)
         return self._of(trial).get_best_checkpoint(name, direction)
 
-    def get_last_checkpoint(self, trial: Trial | None = None) -> Checkpoint | None:
-        """Return the latest checkpoint of a trial, or of the best one."""
-        return (self._of(trial) if trial else self._best).checkpoint
+    def get_last_checkpoint(self, trial: Trial | None = None, metric: str | None = None, mode: Mode | None = None) -> Checkpoint | None:
+        """Return the latest checkpoint of a trial, or of the best one, which `metric` and `mode` choose; None without one."""
+        trial = trial or self.get_best_trial(metric, mode)
+        return self._of(trial).checkpoint if trial else None
 
     @property
     def _best(self) -> Result:
         return self._grid.get_best_result()
+
+    def _by_trial(self, values: Mapping[str, T]) -> ByTrial[T]:
+        return ByTrial(values, {result.path: result.trial_id for result in self._grid})
 
     def _of(self, trial: Trial) -> Result:
         return self._grid[self._grid.trials.index(trial)]
