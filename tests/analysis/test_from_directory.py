@@ -163,6 +163,7 @@ def test_a_damaged_journal_leaves_the_files_of_the_trials(tmp_path):
 
 def test_a_damaged_journal_without_trials_is_told(tmp_path):
     (tmp_path / JOURNAL).mkdir()
+    (tmp_path / JOURNAL / f"{1:020d}.log").touch()
     with pytest.raises(tune.errors.StorageError, match=r"experiment\.json cannot be read"):
         tune.ResultGrid.from_directory(tmp_path)
 

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schedulers.decisions import Reason
 from tuner.analysis.ranking import MODES, check_mode, is_number, rank, unknown_metric
+from tuner.core.metric_watch import METRIC_NOT_REPORTED, error_for, meant_by
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -56,3 +58,12 @@ def test_an_unknown_metric_is_answered_with_those_that_exist(metric, known, said
 def test_a_long_list_of_metrics_is_cut():
     message = str(unknown_metric("xyz", [f"m{number:02d}" for number in range(30)], "a trial"))
     assert message.endswith("m08, m09, ...")
+
+
+def test_what_an_experiment_and_its_results_take_for_the_metric_that_was_meant_is_the_same():
+    keys = ["losses", "train/loss", "val/loss"]
+    meant = meant_by("loss", keys)
+    assert meant == ["train/loss", "val/loss", "losses"]
+    assert str(unknown_metric("loss", set(keys), "a trial")).endswith("did you mean 'train/loss' or 'val/loss' or 'losses'?")
+    reason = Reason(METRIC_NOT_REPORTED, {"metric": "loss", "trial_id": "t00000", "reported": ", ".join(keys), "meant": meant[0]})
+    assert error_for(reason).endswith("did you mean 'train/loss'?")

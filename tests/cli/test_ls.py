@@ -107,3 +107,15 @@ def test_a_value_is_never_shown_without_its_metric(width):
     shown = [column.key for column in fitting([record], _COLUMNS, width)]
     assert "metric" in shown or not {"best_trial", "last", "best", "best_iteration"} & {*shown}
     assert {"metric", "last"} <= {*shown} or width < 80
+
+
+def test_a_folder_that_is_named_journal_makes_no_experiment(call, storage, plain):
+    for name, file in (("diary", "2026-11-23.txt"), ("notes", "1.log"), ("empty", None)):
+        (storage / name / "journal").mkdir(parents=True)
+        if file:
+            (storage / name / "journal" / file).write_text("rain")
+    (storage / "flat").mkdir()
+    (storage / "flat" / "journal").write_text("a file")
+    assert list(listed(call)) == ["plain"]
+    (plain / "experiment.json").unlink()
+    assert list(listed(call)) == ["plain"]

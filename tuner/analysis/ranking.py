@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, Literal, TypeGuard, get_args
 
+from tuner.core.metric_watch import meant_by
 from tuner.core.pareto import Objectives
-from tuner.core.result import DELIMITER
 
 Mode = Literal["min", "max"]
 """The direction in which a metric is optimised."""
@@ -124,14 +124,7 @@ def unknown_metric(metric: str, known: Collection[str], whose: str) -> ValueErro
         whose: Who would have had to report it, e.g. ``"a trial"``.
     """
     message = f"metric must be one that {whose} reported as a number, got {metric!r}"
-    close = list(dict.fromkeys([*_same_leaf(metric, known), *difflib.get_close_matches(metric, known, n=3)]))[:3]
-    if close:
+    if close := meant_by(metric, sorted(known)):
         return ValueError(f"{message}; did you mean {' or '.join(repr(name) for name in close)}?")
     listed = ", ".join(sorted(known)[:_MAX_LISTED]) or "none"
     return ValueError(f"{message}; reported were: {listed}{', ...' if len(known) > _MAX_LISTED else ''}")
-
-
-def _same_leaf(metric: str, known: Iterable[str]) -> list[str]:
-    """Return the metrics that differ only in the path: ``val/loss`` for ``loss`` and the other way round."""
-    leaf = metric.rpartition(DELIMITER)[2]
-    return [name for name in known if name.rpartition(DELIMITER)[2] == leaf]

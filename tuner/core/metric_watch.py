@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 from schedulers.decisions import Reason
@@ -71,7 +71,7 @@ class MetricWatch:
         if not (self.missing and self._is_required and self._completed):
             return None
         metric, keys = self.missing[0], own_keys(self._completed)
-        numbers = {"metric": metric, "trial_id": self._completed.trial_id, "reported": ", ".join(keys), "meant": meant_by(metric, keys)}
+        numbers = {"metric": metric, "trial_id": self._completed.trial_id, "reported": ", ".join(keys), "meant": _likeliest(metric, keys)}
         return Reason(METRIC_NOT_REPORTED, numbers)
 
     def state_dict(self) -> dict[str, Any]:
@@ -96,22 +96,29 @@ def own_keys(trial: Trial) -> list[str]:
     return sorted(keys - AUTO_FILLED)
 
 
-def meant_by(metric: str, keys: Sequence[str]) -> str:
-    """Return which of the reported keys may be meant by a metric that is none of them, empty for none.
+def meant_by(metric: str, keys: Collection[str]) -> list[str]:
+    """Return which of the reported keys may be meant by a metric that is none of them: three at most, the likeliest first.
+
+    First come those that differ in the path only, ``val/loss`` for ``loss`` and the other way round.
 
     Example:
         >>> meant_by("val_accuracy", ["train_loss", "val_acc"]), meant_by("loss", ["eval/loss", "step"])
-        ('val_acc', 'eval/loss')
+        (['val_acc'], ['eval/loss'])
     """
-    close = difflib.get_close_matches(metric, keys, n=1) or [key for key in keys if key.rpartition(DELIMITER)[2] == metric]
-    return close[0] if close else ""
+    leaf = metric.rpartition(DELIMITER)[2]
+    same_leaf = [key for key in keys if key.rpartition(DELIMITER)[2] == leaf]
+    return list(dict.fromkeys([*same_leaf, *difflib.get_close_matches(metric, keys, n=3)]))[:3]
+
+
+def _likeliest(metric: str, keys: Sequence[str]) -> str:
+    return next(iter(meant_by(metric, keys)), "")
 
 
 def warning_for(metric: str, trial: Trial) -> str:
     """Return the sentence for a metric that a trial has not reported in many results."""
     keys = own_keys(trial)
     told = f"trial {trial.trial_id} has reported {_ENOUGH_RESULTS} results, and no trial has reported the metric {metric!r} so far"
-    return _with_keys(told, ", ".join(keys), meant_by(metric, keys))
+    return _with_keys(told, ", ".join(keys), _likeliest(metric, keys))
 
 
 def error_for(reason: Reason) -> str:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
-from tuner.core.trial import Trial
+from tuner.core.trial import Ending, Trial
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
 
 from . import atomic, checkpoints, layout, snapshot, strict_json
@@ -270,7 +270,7 @@ def known_by(records: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
 
 def _is_over(trial: Trial) -> bool:
     """Return whether a trial neither goes on by itself nor may be told to."""
-    return trial.is_finished and trial.ending is not None and trial.ending.value in {"completed", "stopped early"}
+    return trial.is_finished and trial.ending in (Ending.COMPLETED, Ending.STOPPED_EARLY)
 
 
 # ------------------------------------------------------------------------------------------------------ the files of trials

@@ -14,11 +14,12 @@ from .reading import SMALL_BYTES, read_file
 from .release import THIS_RELEASE, writer_of
 
 FORMAT_VERSION: Final = 1
+_SEGMENTS: Final = f"{'[0-9]' * 20}.log"
 
 
 def is_experiment(path: Path) -> bool:
-    """Return whether the directory holds an experiment."""
-    return (path / layout.DECLARATION).is_file() or (path / layout.JOURNAL).is_dir()
+    """Return whether the directory holds an experiment: what it declares or a segment of its journal; other folders may be named so."""
+    return (path / layout.DECLARATION).is_file() or any((path / layout.JOURNAL).glob(_SEGMENTS))
 
 
 def read_declaration(directory: Path) -> Mapping[str, Any]:
