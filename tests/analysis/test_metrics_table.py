@@ -1,5 +1,6 @@
 """Frames that are read in one pass are those that are put together row by row."""
 
+import pickle
 import tempfile
 
 import pandas as pd
@@ -153,6 +154,18 @@ def test_what_is_changed_in_a_frame_changes_no_other():
     for frame in (frames.of("t00000"), frames.joined()):
         frame.loc[0, "loss"] = 9.0
     assert frames.joined()["loss"].tolist() == frames.of("t00000")["loss"].tolist() * 3 == [1.0] * 3
+
+
+def test_a_pickled_result_holds_no_other_trials_and_a_pickled_grid_no_table(experiment):
+    grid = ResultGrid.from_directory(experiment("pbt").experiment_path)
+    unread = len(pickle.dumps(grid))
+    table = grid.get_metrics_dataframe()
+    assert len(pickle.dumps(grid)) == unread
+    copy = pickle.loads(pickle.dumps(grid))  # noqa: S301  (made here)
+    pd.testing.assert_frame_equal(copy.get_metrics_dataframe(), table)
+    result = pickle.loads(pickle.dumps(copy[1]))  # noqa: S301  (made here)
+    assert result.frames is None
+    pd.testing.assert_frame_equal(result.metrics_dataframe, grid[1].metrics_dataframe)
 
 
 @pytest.mark.parametrize("kind", ["pbt", "plain", "asha"])

@@ -74,6 +74,9 @@ class MetricsFrames:
         self._asked: set[str] = set()
         self._table: MetricsTable | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MetricsFrames, (list(self._trials.values()), self._rows)  # what was read is read again where it is needed
+
     def of(self, trial_id: str) -> pd.DataFrame:
         """Return every result of one trial, see `MetricsTable.of`."""
         if self._table is None:

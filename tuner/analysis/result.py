@@ -196,6 +196,9 @@ class Result:
         """The fsspec file system that `path` lies on; needs fsspec."""
         return remote.resolve(self.path, None)[0]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "frames": None}  # which hold all trials of the experiment
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Result) and (self.trial_id, self.path) == (other.trial_id, other.path)
 
