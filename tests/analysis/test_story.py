@@ -1,13 +1,26 @@
 """A trial's story tells each decision with its numbers, and what it led to."""
 
+import io
+import re
+
 import pytest
 
+import tuner as tune
 from schedulers.decisions import Exploit, Pause, Reason, Resume, Stop
 from tests.core.conversation import BOOM
 from tuner.analysis import MemoryRows, ResultGrid
 from tuner.analysis.story import story_of
 from tuner.core.counsel import Advice
-from tuner.core.events import CheckpointSaved, Outcome, ResultReported, TrialSuggested, TurnEnded, WorkerExited, WorkerStarted
+from tuner.core.events import (
+    CheckpointSaved,
+    Outcome,
+    ResultReported,
+    TrialStopRequested,
+    TrialSuggested,
+    TurnEnded,
+    WorkerExited,
+    WorkerStarted,
+)
 from tuner.core.trial import CheckpointRecord, Ending, Status, Trial
 from tuner.storage.records import encode
 
@@ -71,6 +84,39 @@ def test_a_restore_is_told_where_the_trial_goes_on_afterwards(trial):
         "     3.00 s  the experiment is restored; trials that ran start again from their latest checkpoints",
         "     4.00 s  attempt 2 begins",
     ]
+
+
+def test_of_a_trial_that_failed_for_good_it_is_told_why_it_was_not_tried_again(trial):
+    records = [encode(WorkerExited("t00001", attempt, Outcome.FAILED, BOOM), float(attempt), []) for attempt in (1, 2)]
+    trial.attempt = 2
+    told = story_of(trial, records, why_given_up="it has failed")[1:]
+    assert told == [
+        "     1.00 s  attempt 1 ends, failed: ValueError: boom",
+        "     2.00 s  attempt 2 ends, failed: ValueError: boom",
+        "     2.00 s  is not tried again: it has failed",
+    ]
+    stopped = encode(TrialStopRequested("t00001"), 1.5, [])
+    assert story_of(trial, [records[0], stopped, records[1]], why_given_up="it has failed")[-1].endswith("ValueError: boom")
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ({"max_failures": 0}, r"FailureConfig\(max_failures=0\) allows no retry"),
+        ({"max_failures": 1}, r"all retries that FailureConfig\(max_failures=1\) allows are used"),
+        ({"max_failures": -1}, r"it has failed 3 times in a row with ValueError at \S+ in fail, .*max_identical_failures=None"),
+        ({"max_failures": 5, "no_retry_on": [ValueError]}, r"a ValueError is not worth a retry; FailureConfig\(retry_on="),
+    ],
+)
+def test_why_a_trial_was_given_up_comes_from_its_settings_and_failures(tmp_path, policy, why):
+    def fail(config):
+        raise ValueError("boom")
+
+    failures = tune.FailureConfig(**policy)
+    run = tune.RunConfig(name="given_up", storage_path=tmp_path, verbose=0, executor="inline", failure_config=failures)
+    told = io.StringIO()
+    tune.Tuner(fail, run_config=run).fit().explain("t00000", told)
+    assert re.search(f"is not tried again: {why}", told.getvalue().splitlines()[-1])
 
 
 def test_a_trial_that_is_not_there_is_refused_by_naming_some_that_are(trial, tmp_path):

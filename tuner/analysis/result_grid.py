@@ -15,6 +15,7 @@ from tuner.core.retention import RetentionPolicy
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.storage import remote
+from tuner.storage.declaration import is_experiment
 from tuner.storage.folder import absolute_path
 from tuner.storage.recovery import read as journal_records
 
@@ -27,6 +28,7 @@ from .persistence import Persistence
 from .ranking import Mode, check_mode, mode_for, objective_of, unknown_metric
 from .result import Result, is_over, result_of
 from .rows import Row, Rows
+from .stored import read_stored
 from .story import story_of
 from .table import format_trials, html_trials
 from .undecided import why_not_decided_about
@@ -180,7 +182,9 @@ class ResultGrid(Sequence[Result]):
         if trial is None:
             known = [trial.trial_id for trial in self._trials]
             raise ValueError(f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got {trial_id!r}")
-        for line in story_of(trial, journal_records(self._path), self._metric):
+        has_failed = trial.status is Status.ERROR and is_experiment(Path(self._path))
+        why = read_stored(Path(self._path)).experiment.settings.retries.why_given_up(trial) if has_failed else ""
+        for line in story_of(trial, journal_records(self._path), self._metric, why):
             print(line, file=file or sys.stdout)
         if why := why_not_decided_about(trial, Path(self._path)):
             print(why, file=file or sys.stdout)

@@ -25,7 +25,7 @@ _WISHES: Final[Mapping[str, str]] = {
 _MAX_VALUES: Final = 8
 
 
-def story_of(trial: Trial, records: Iterable[Mapping[str, Any]], metric: str | None = None) -> list[str]:
+def story_of(trial: Trial, records: Iterable[Mapping[str, Any]], metric: str | None = None, why_given_up: str = "") -> list[str]:
     """Return a trial's story, one line for each thing that happened to it.
 
     Results at which nothing was decided are left out.
@@ -34,8 +34,9 @@ def story_of(trial: Trial, records: Iterable[Mapping[str, Any]], metric: str | N
         trial: The trial.
         records: The experiment's journal, or all of it that concerns the trial.
         metric: The metric that is told with each result, flattened; None for none.
+        why_given_up: Why it was not tried again, where it has failed for good, see `RetryPolicy.why_given_up`; empty if nothing tells.
     """
-    teller = _Teller(trial, metric)
+    teller = _Teller(trial, metric, why_given_up)
     lines = [f"{trial.trial_id}: {_standing(trial)}"]
     restored: list[str] = []  # told only where the trial goes on afterwards
     for record in records:
@@ -57,8 +58,11 @@ def _standing(trial: Trial) -> str:
 class _Teller:
     """Remembers what a line has to tell beside its own record."""
 
-    def __init__(self, trial: Trial, metric: str | None) -> None:
+    def __init__(self, trial: Trial, metric: str | None, why_given_up: str) -> None:
         self._trial_id = trial.trial_id
+        self._last_attempt = trial.attempt
+        self._why_given_up = why_given_up
+        self._is_to_stop = False
         self._metric = metric
         self._iteration: int | None = None
         self._value: Any = None
@@ -79,6 +83,7 @@ class _Teller:
                 self._config = flatten(record["config"])
                 yield f"is suggested: {_listed(self._config)}"
             case "started":
+                self._is_to_stop = False
                 yield f"attempt {record['a']} begins"
             case "result":
                 flat = flatten(record["m"])
@@ -90,14 +95,21 @@ class _Teller:
             case "checkpoint_lost":
                 yield f"has lost checkpoint {record['index']}: {record['why']}"
             case "exited":
-                failure = record["failure"]
-                yield f"attempt {record['a']} ends, {record['outcome']}" + (f": {failure['kind']}: {failure['message']}" if failure else "")
+                yield from self._ended(record)
             case "pause_requested" | "resume_requested" | "trial_stop_requested":
+                self._is_to_stop |= record["k"] == "trial_stop_requested"
                 yield f"is to {_WISHES[record['k']]}, since the user wants it to"
             case "forked":
                 yield f"is forked from {record['donor']}, its checkpoint {record['checkpoint']}, with {_listed(record['changes'])}"
             case _:
                 pass
+
+    def _ended(self, record: Mapping[str, Any]) -> Iterator[str]:
+        failure = record["failure"]
+        yield f"attempt {record['a']} ends, {record['outcome']}" + (f": {failure['kind']}: {failure['message']}" if failure else "")
+        # A trial that the user has stopped is not tried again in any case.
+        if failure and self._why_given_up and record["a"] == self._last_attempt and not self._is_to_stop:
+            yield f"is not tried again: {self._why_given_up}"
 
     def _decided(self, said: Mapping[str, Any]) -> Iterator[str]:
         where = "" if self._iteration is None else f"at iteration {self._iteration}"

@@ -45,7 +45,8 @@ def explain(experiment: Path, trial: str) -> int:
     stored = read_stored(experiment)
     by_id = {one.trial_id: one for one in stored.experiment.trials}
     meant = by_id[find_trial(trial, by_id, experiment)]
-    for line in story_of(meant, read(experiment), stored.experiment.settings.metric):
+    why = stored.experiment.settings.retries.why_given_up(meant)
+    for line in story_of(meant, read(experiment), stored.experiment.settings.metric, why):
         click.echo(printable(line))
     if why := why_not_decided_about(meant, experiment):
         click.echo(printable(why))

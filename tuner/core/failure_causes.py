@@ -119,6 +119,16 @@ class RetryPolicy:
             f"FailureConfig(max_identical_failures=None), or retry_on=[{failure.kind!r}], has it tried again as often as max_failures says"
         )
 
+    def why_given_up(self, trial: Trial) -> str:
+        """Return why a trial that has failed for good was not tried again; empty where it has not, or where nothing tells."""
+        if trial.status is not Status.ERROR or not trial.failures:
+            return ""
+        if not self.max_failures:
+            return "FailureConfig(max_failures=0) allows no retry"
+        if 0 < self.max_failures < trial.num_failures:
+            return f"all retries that FailureConfig(max_failures={self.max_failures}) allows are used"
+        return self.objection(trial)
+
     def has_retries_left(self, trial: Trial) -> bool:
         """Return whether a trial whose attempt has just failed has not been tried again often enough yet."""
         return not 0 <= self.max_failures <= trial.num_failures

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .failure_causes import RetryPolicy
 from .retention import RetentionPolicy
 
 
@@ -92,6 +93,11 @@ class ExperimentSettings:
         if self.has_late_metrics:
             return ()
         return tuple(metric for metric, _ in self.several_objectives) or ((self.metric,) if self.metric else ())
+
+    @property
+    def retries(self) -> RetryPolicy:
+        """Which failures are worth a retry."""
+        return RetryPolicy(self.max_failures, self.retry_on, self.no_retry_on, self.max_identical_failures)
 
     def as_fields(self) -> dict[str, Any]:
         """Return the settings as JSON values."""

@@ -13,7 +13,7 @@ from .commands import Outbox
 from .counsel import Counsel
 from .deadlines import earliest
 from .exploits import ExploitDesk
-from .failure_causes import FailureTally, RetryPolicy
+from .failure_causes import FailureTally
 from .keeper import CheckpointKeeper
 from .leaderboard import Leaderboard
 from .memory import intention_fields, intention_from
@@ -82,7 +82,7 @@ class ExperimentState:
             self.best.recall(self.roster.trials)
         self._metric_watch = MetricWatch(settings.watched_metrics, is_required=settings.is_metric_required, trials=self.roster.trials)
         self._failure_tally = FailureTally(settings.max_common_failures, self.roster.trials)
-        self._retries = RetryPolicy(settings.max_failures, settings.retry_on, settings.no_retry_on, settings.max_identical_failures)
+        self._retries = settings.retries
         self.settings = settings
         self.stall = self.misuse = ""
         self.roster.move_to(settings.capacity, settings.max_concurrent)
