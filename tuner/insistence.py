@@ -83,11 +83,7 @@ class Insistence:
             StorageError: As `write` did, when trying again is over.
             StorageLost: As `write` did, at once.
         """
-        try:
-            write()
-        except StorageLost:
-            raise  # what is gone does not come back while it is waited for
-        except StorageError as refusal:
+        if refusal := _refusal_of(write):
             self._try_again(write, refusal)
 
     def _try_again(self, write: Callable[[], None], refusal: StorageError) -> None:
@@ -98,25 +94,33 @@ class Insistence:
             # Waiting for space does not use up the time that is given to other troubles.
             failing_since_s = math.inf if code in _FULL else min(failing_since_s, self._clock())
             self._wait_or_give_up(refusal, code, started_s if failing_since_s == math.inf else failing_since_s)
-            try:
-                write()
-            except StorageLost:
-                raise
-            except StorageError as again:
-                refusal = again
-            else:
+            again = _refusal_of(write)
+            if again is None:
                 _log.info("the journal is written again, after %.0f s", self._clock() - started_s)
                 return
+            refusal = again
 
     def _wait_or_give_up(self, refusal: StorageError, code: int | None, since_s: float) -> None:
         request, now_s = self._request, self._clock()
         limit_s = patience_s(code, request, self._storage_retry_s)
         end_s = max(since_s, self._requested_at_s) + limit_s
         if now_s >= end_s:
-            raise StorageError(f"{refusal}; given up after {now_s - since_s:.0f} s") from refusal
+            # Where in our code it came from tells the user nothing: of what led here, the system's own error is enough.
+            cause = refusal.__cause__
+            raise StorageError(f"{refusal}; given up after {now_s - since_s:.0f} s") from cause.with_traceback(None) if cause else None
         next_s = min(now_s + RETRY_PERIOD_S, end_s)
         while self._clock() < next_s and self._request is request:
             self._sleep(min(_SLICE_S, next_s - self._clock()))
+
+
+def _refusal_of(write: Callable[[], None]) -> StorageError | None:
+    try:
+        write()
+    except StorageLost:
+        raise  # what is gone does not come back while it is waited for
+    except StorageError as refusal:
+        return refusal
+    return None
 
 
 def _code_of(refusal: StorageError) -> int | None:

@@ -23,7 +23,7 @@ from tuner.core.metric_watch import METRIC_NOT_REPORTED
 from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
-from tuner.errors import CannotPause, MetricNotReported, StorageLost
+from tuner.errors import CannotPause, MetricNotReported, StorageError, StorageLost
 from tuner.execution import leftovers
 from tuner.execution.devices import machine_capacity
 from tuner.execution.executor import Executor
@@ -57,7 +57,7 @@ from .driver import Driver
 from .environment import EnvironmentRecorder
 from .helm import Helm, Line
 from .insistence import Insistence
-from .interrupts import Interrupts, cause_of_interruption, exit_code
+from .interrupts import Interrupts, cause_of_interruption, exit_code, is_script
 from .journaling import JournalLog
 from .mending import mend_logs
 from .observers import Observers
@@ -276,7 +276,7 @@ class Run:
                     snapshots.close(driver.elapsed_s)
                     log.close(driver.elapsed_s)
             except (Exception, KeyboardInterrupt) as defect:
-                defect.add_note(_how_to_go_on(defect, directory, plan))
+                _explain(defect, _how_to_go_on(defect, directory, plan), interrupts)
                 raise
             finally:
                 is_searching = suggestions.close()
@@ -459,3 +459,15 @@ def _make_executor(plan: Plan, directory: Path, objects: ObjectStore, environmen
         return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
     environ = {leftovers.VARIABLE: str(leftovers.DriverName.mine(directory))}
     return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources, environ=environ, on_packages=environment.add_packages)
+
+
+def _explain(defect: BaseException, how: str, interrupts: Interrupts) -> None:
+    """Add to an error how the experiment is continued; end a script that was told to end anyway with one line instead of a traceback.
+
+    Raises:
+        SystemExit: If a signal came while the storage took nothing.
+    """
+    if isinstance(defect, StorageError) and not isinstance(defect, StorageLost) and interrupts.received and is_script():
+        _log.error("%s; %s", defect, " ".join(how.split()))
+        raise SystemExit(exit_code("", interrupts.received)) from None
+    defect.add_note(how)

@@ -2,9 +2,12 @@
 
 import errno
 import math
+import signal
+from types import SimpleNamespace
 
 import pytest
 
+from tuner import running
 from tuner.core.events import StopRequested
 from tuner.errors import StorageError
 from tuner.insistence import Insistence, patience_s
@@ -87,7 +90,7 @@ def test_storage_that_failed_is_given_up_in_time_and_the_error_says_so():
     with pytest.raises(StorageError, match=r"/there/1\.log .*given up after 60 s") as refusal:
         storage.insistence(60.0).on(storage.write)
     assert storage.tried_at_s == pytest.approx(range(61))
-    assert isinstance(refusal.value.__cause__, StorageError)
+    assert isinstance(refusal.value.__cause__, OSError)
 
 
 def test_storage_that_comes_back_in_time_is_written_as_if_nothing_had_been():
@@ -150,3 +153,19 @@ def test_what_is_no_trouble_of_the_storage_is_not_tried_again():
 
     with pytest.raises(TypeError):
         Insistence().on(write)
+
+
+@pytest.mark.parametrize("received", [signal.SIGINT, None])
+def test_a_script_that_is_interrupted_while_the_storage_is_full_ends_with_one_line(monkeypatch, caplog, received):
+    monkeypatch.setattr(running, "is_script", lambda: True)
+    full = StorageError("journal cannot be written: no space left")
+    if received is None:
+        running._explain(full, "Tuner.restore(...)", SimpleNamespace(received=None))
+        assert any("Tuner.restore(...)" in note for note in full.__notes__)
+        return
+    with pytest.raises(SystemExit) as leaving:
+        running._explain(full, "Tuner.restore(...)", SimpleNamespace(received=received))
+    assert leaving.value.code == 130
+    (record,) = caplog.records
+    assert "\n" not in record.getMessage()
+    assert "Tuner.restore(...)" in record.getMessage()

@@ -216,7 +216,7 @@ def test_a_defect_met_in_the_background_switches_this_logger_off_only(make_trial
     logger.writer.close()
 
 
-def test_a_link_planted_in_the_place_of_a_file_is_not_followed(logger, make_trial, report, tmp_path):
+def test_a_link_planted_in_the_place_of_a_file_is_not_followed(logger, make_trial, report, tmp_path, caplog):
     trial = make_trial()
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -224,8 +224,8 @@ def test_a_link_planted_in_the_place_of_a_file_is_not_followed(logger, make_tria
     logger.writer.flush()
     (Path(trial.local_path) / "result.json").symlink_to(victim)
     logger.log_trial_result(1, trial, report(trial, 1))
-    with pytest.raises(OSError, match="incomplete"):
-        logger.on_experiment_end(trials=[])
+    logger.on_experiment_end(trials=[])
+    assert "1 log files are incomplete" in caplog.text
     assert victim.read_text() == "precious"
 
 

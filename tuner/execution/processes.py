@@ -190,6 +190,7 @@ class ProcessExecutor:
         except Exception as error:  # noqa: BLE001  (the configuration's reduction methods may raise anything)
             self._refuse(command, error)
         else:
+            self._postponed.note_start()
             self._by_attempt[worker.trial_id, worker.attempt] = worker
             self._watch(worker)
 

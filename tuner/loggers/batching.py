@@ -173,11 +173,7 @@ class BatchWriter:
             pass
 
     def close(self) -> None:
-        """Write everything that waits and end the thread; a later `add` starts it anew.
-
-        Raises:
-            OSError: If some sink still could not be written.
-        """
+        """Write everything that waits and end the thread; a later `add` starts it anew. What cannot be written is told of once."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._is_closing = True
@@ -186,7 +182,11 @@ class BatchWriter:
         self.flush()
         if self._behind:
             sink, error = next(iter(self._behind.items()))
-            raise OSError(f"{len(self._behind)} log files are incomplete, the first is {sink}; the journal holds all results") from error
+            _log.warning(
+                "%d log files are incomplete, the first is %s: %s; the journal holds all results, and a restore writes the files anew",
+                len(self._behind), sink, error,
+            )  # fmt: skip
+            self._behind.clear()
 
     def _start(self) -> None:
         self._is_closing = False

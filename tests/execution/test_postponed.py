@@ -1,0 +1,45 @@
+"""Starts for which the system is short of something are tried again, and told of once."""
+
+import errno
+import logging
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from tuner.core.commands import StartWorker
+from tuner.execution import postponed
+from tuner.execution.postponed import PostponedStarts
+
+
+def start(trial_id):
+    return StartWorker(trial_id, 1, {}, {"cpu": 1.0}, (), None, 0)
+
+
+@pytest.fixture
+def starts(monkeypatch, caplog):
+    monkeypatch.setattr(postponed, "_RETRY_S", 0.0)
+    caplog.set_level(logging.INFO, "tuner")
+    return PostponedStarts()
+
+
+def test_a_shortage_is_told_of_once_and_so_is_its_end(starts, caplog, tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "t00001"))
+    for _ in range(3):
+        starts.add(start("a"), full)
+        starts.add(start("b"), full)
+        assert len(starts.take_due()) == 2
+    starts.note_start()
+    starts.note_start()
+    starts.add(start("c"), full)
+    told = [record.getMessage() for record in caplog.records]
+    assert [message.partition(" now")[0] for message in told] == [
+        "trial a cannot be started", "trials can be started again", "trial c cannot be started"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("num_free", [0, 5])
+def test_a_file_system_without_inodes_is_named(starts, caplog, monkeypatch, tmp_path, num_free):
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_files=100, f_favail=num_free))
+    starts.add(start("a"), OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "t00001")))
+    assert ("it has no inodes left for new files, see df -i" in caplog.text) is (num_free == 0)
