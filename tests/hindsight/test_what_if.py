@@ -35,6 +35,33 @@ def test_lost_quality_is_told_in_units_of_the_metric_and_as_a_rank(late_bloomer)
     assert (answer.chosen.trial_id, answer.chosen_rank) == ("t00000", 2)
 
 
+def test_trials_are_judged_by_their_last_values(record, worlds):
+    # The first one is best at its second iteration, the second one in the end.
+    recorded = record(worlds.World([[1.0, 0.01, 2.9, 2.9], [2.0, 0.5, 0.2, 0.1], [3.0, 3.0, 3.0, 3.0]], [1.0, 1.0, 1.0]))
+    answer = tune.what_if(recorded.path, ASHAScheduler(**ASHA))
+    assert recorded.grid.get_best_result().trial_id == answer.best_recorded.trial_id == answer.in_full.best_trial_id == "t00001"
+    assert answer.best_recorded.fate is Fate.STOPPED
+    assert (answer.replayed.best_trial_id, answer.replayed.best_value, answer.replayed.best_at_any_iteration) == ("t00001", 2.0, 0.01)
+    assert answer.regret == pytest.approx(1.9)
+    assert [(trial.recorded_last, trial.last, trial.best) for trial in answer.trials] == [
+        (2.9, 2.9, 0.01),
+        (0.1, 2.0, 2.0),
+        (3.0, 3.0, 3.0),
+    ]
+    told = [line.split() for line in answer.lines()]
+    assert ["best", "trial", "t00001", "t00001", "t00001"] in told
+    assert ["its", "last", "loss", "0.1", "0.1", "2"] in told
+    assert ["best", "at", "any", "iteration", "0.01", "0.01", "0.01"] in told
+
+
+def test_a_trial_that_is_stopped_before_it_gets_worse_loses_nothing(record, worlds):
+    recorded = record(worlds.World([[0.5, 1.0, 2.0, 3.0], [0.6, 5.0, 5.0, 5.0]], [1.0, 1.0]))
+    answer = tune.what_if(recorded.path, ASHAScheduler(**ASHA))
+    assert (answer.best_recorded.trial_id, answer.chosen.trial_id, answer.chosen_rank) == ("t00000", "t00001", 2)
+    assert answer.regret == pytest.approx(-2.4)
+    assert "the trial chosen is t00001, rank 2 of 2 as recorded; it is stopped earlier, and its last loss" in str(answer)
+
+
 def test_the_best_recorded_trial_is_followed_to_its_end(late_bloomer):
     best = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA)).best_recorded
     assert (best.trial_id, best.fate, best.iterations, best.recorded_iterations) == ("t00001", Fate.STOPPED, 1, 4)
@@ -59,7 +86,7 @@ def test_nothing_is_lost_where_nobody_judges(late_bloomer):
     answer = tune.what_if(late_bloomer.path, FIFOScheduler())
     assert (answer.saved_s, answer.regret, answer.chosen_rank) == (0.0, 0.0, 1)
     assert answer.num_by_fate == {Fate.COMPLETED: 3, Fate.STOPPED: 0, Fate.FAILED: 0, Fate.RAN_OUT: 0}
-    assert "No quality is lost: the best recorded loss is found, by t00001" in answer.lines()
+    assert "No quality is lost: the trial chosen is t00001, whose last loss is the best recorded one" in answer.lines()
 
 
 def test_a_scheduler_may_be_named_with_its_arguments(late_bloomer):

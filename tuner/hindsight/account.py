@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
-from tuner.analysis.ranking import Mode, rank
+from tuner.analysis.frames import value_at
+from tuner.analysis.ranking import Mode, is_number, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +31,52 @@ class Moment:
 class Account:
     """What an experiment took and what it found.
 
+    The best trial is the one whose last value is best, as in `ResultGrid.get_best_result`.
+
     Attributes:
         wall_clock_s: Its running time, in seconds.
         worker_s: How long its trials had a worker, all together, in seconds.
         num_iterations: How many results its trials reported.
+        best_trial_id: The trial with the best last value; of equal ones the one created first. None where no last value is finite.
+        best_value: That value.
         progress: Each result that was better than all before it, in order; a value that is not finite is never one.
     """
 
     wall_clock_s: float
     worker_s: float
     num_iterations: int
+    best_trial_id: str | None
+    best_value: float | None
     progress: Sequence[Moment]
 
     @property
-    def best_value(self) -> float | None:
-        """The best value of all; None where no result had a finite one."""
+    def best_at_any_iteration(self) -> float | None:
+        """The best value that any trial reported at any iteration; None where no result had a finite one."""
         return self.progress[-1].value if self.progress else None
 
-    @property
-    def best_trial_id(self) -> str | None:
-        """Who reported it; of equal ones the first to do so."""
-        return self.progress[-1].trial_id if self.progress else None
+
+def last_of(results: Iterable[Mapping[str, Any]], metric: str) -> float | None:
+    """Return the newest value of a metric, by which trials are compared; None where there is none, or it is not finite."""
+    value = None
+    for result in results:
+        if is_number(found := value_at(result, metric)):
+            value = found
+    return value if value is not None and math.isfinite(value) else None
+
+
+def best_last(lasts: Iterable[tuple[str, float | None]], mode: Mode) -> tuple[str, float] | tuple[None, None]:
+    """Return the trial with the best last value, and that value; of equal ones the first; None and None where there is none.
+
+    Args:
+        lasts: Each trial with its last value, None for none, in the order of their creation.
+        mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are.
+
+    Example:
+        >>> best_last([("a", 0.5), ("b", None), ("c", 0.5)], "min")
+        ('a', 0.5)
+    """
+    known = [(trial_id, value) for trial_id, value in lasts if value is not None]
+    return max(known, key=lambda pair: rank(pair[1], mode), default=(None, None))
 
 
 def improvements(moments: Iterable[Moment], mode: Mode) -> tuple[Moment, ...]:

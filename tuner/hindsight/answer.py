@@ -86,32 +86,42 @@ class WhatIf:
 
     @property
     def regret(self) -> float | None:
-        """Quality lost: by how much the best value that was recorded is better than the best one that is found, in the metric's units.
+        """Quality lost: by how much the last value of the best recorded trial is better than that of the trial chosen here.
 
-        At least 0, whatever the mode; None where no finite value is found, or none was recorded.
+        In the metric's units, whatever the mode. Negative where the trial chosen is better, since it, or what would have beaten it, was
+        stopped before it got worse. None where no trial has a finite last value.
         """
         found, there_was = self.replayed.best_value, self.in_full.best_value
-        return None if found is None or there_was is None else abs(there_was - found)
+        if found is None or there_was is None:
+            return None
+        lost = there_was - found if self.mode == "max" else found - there_was
+        return lost or 0.0  # no -0.0
 
     @property
     def chosen(self) -> TrialOutcome | None:
-        """The trial that would have been chosen: that with the best value found; None where none was."""
+        """The trial that would have been chosen: that with the best last value in the replay; None where none has a finite one."""
         return next((trial for trial in self.trials if trial.trial_id == self.replayed.best_trial_id), None)
 
     @property
     def best_recorded(self) -> TrialOutcome | None:
-        """The trial with the best recorded value, and what becomes of it; of equal ones the first. None where there is none."""
-        scored = [(trial.recorded_best, trial) for trial in self.trials if trial.recorded_best is not None]
+        """The trial with the best last value as recorded, and what becomes of it; of equal ones the first. None where there is none.
+
+        It is the one that `ResultGrid.get_best_result` returns.
+        """
+        scored = [(trial.recorded_last, trial) for trial in self.trials if trial.recorded_last is not None]
         return max(scored, key=lambda pair: rank(pair[0], self.mode))[1] if scored else None
 
     @property
     def chosen_rank(self) -> int | None:
-        """Rank of the chosen trial among all by their best recorded values, 1 for the best; equal ones share the better rank."""
+        """Rank of the chosen trial among all by their last recorded values, 1 for the best; equal ones share the better rank.
+
+        None where no trial is chosen, or its last recorded value is not finite.
+        """
         chosen = self.chosen
-        if chosen is None or chosen.recorded_best is None:
+        if chosen is None or chosen.recorded_last is None:
             return None
-        own = rank(chosen.recorded_best, self.mode)
-        return 1 + sum(trial.recorded_best is not None and rank(trial.recorded_best, self.mode) > own for trial in self.trials)
+        own = rank(chosen.recorded_last, self.mode)
+        return 1 + sum(trial.recorded_last is not None and rank(trial.recorded_last, self.mode) > own for trial in self.trials)
 
     @property
     def num_by_fate(self) -> Mapping[Fate, int]:
@@ -205,7 +215,7 @@ class WhatIf:
 
 
 def _account_fields(account: Account) -> dict[str, Any]:
-    names = ("wall_clock_s", "worker_s", "num_iterations", "best_value", "best_trial_id")
+    names = ("wall_clock_s", "worker_s", "num_iterations", "best_value", "best_trial_id", "best_at_any_iteration")
     return {**{name: getattr(account, name) for name in names}, "progress": [_fields_of(moment) for moment in account.progress]}
 
 
@@ -234,8 +244,9 @@ def _table(answer: WhatIf) -> Sequence[str]:
         ["running time", *(span(account.wall_clock_s) for _, account in known), f"{span(answer.saved_s)} ({percent(answer.saved_share)})"],
         ["time of workers", *(span(account.worker_s) for _, account in known), _saved_worker(answer)],
         ["iterations", *(str(account.num_iterations) for _, account in known), _saved_iterations(answer)],
-        [f"best {answer.metric}", *(show(account.best_value) for _, account in known), ""],
-        ["of trial", *(_best_id(account) for _, account in known), ""],
+        ["best trial", *(_best_id(account) for _, account in known), ""],
+        [f"its last {answer.metric}", *(show(account.best_value) for _, account in known), ""],
+        ["best at any iteration", *(show(account.best_at_any_iteration) for _, account in known), ""],
     ]
     return aligned(rows)
 
@@ -268,8 +279,11 @@ def _conclusions(answer: WhatIf) -> Iterator[str]:
 def _quality(answer: WhatIf) -> str:
     chosen, regret = answer.chosen, answer.regret
     if chosen is None or regret is None:
-        return f"Nothing is found: no trial reports a finite {answer.metric}"
+        return f"Nothing is found: no trial has a finite last {answer.metric}"
+    ranked = f"rank {answer.chosen_rank} of {len(answer.trials)} as recorded" if answer.chosen_rank else "whose last value was not finite"
     if regret == 0:
-        return f"No quality is lost: the best recorded {answer.metric} is found, by {chosen.trial_id}"
-    ranked = f"rank {answer.chosen_rank} of {len(answer.trials)} as recorded"
+        return f"No quality is lost: the trial chosen is {chosen.trial_id}, whose last {answer.metric} is the best recorded one"
+    if regret < 0:
+        better = f"its last {answer.metric} there is better by {show(-regret)} than the best recorded one"
+        return f"No quality is lost: the trial chosen is {chosen.trial_id}, {ranked}; it is stopped earlier, and {better}"
     return f"Quality lost: {show(regret)} of {answer.metric}; the trial chosen is {chosen.trial_id}, {ranked}"

@@ -42,7 +42,8 @@ class WhatIfComparison(Mapping[str, WhatIf]):
 
         Returns:
             Columns: ``name``, ``scheduler``, ``wall_clock_s`` (running time in seconds), ``saved_s``, ``saved_share``, ``worker_s``,
-            ``num_iterations``, ``best_value``, ``regret`` (quality lost, in the metric's units), ``chosen``, ``chosen_rank``,
+            ``num_iterations``, ``best_value`` (the last value of the trial chosen), ``regret`` (quality lost, in the metric's units),
+            ``chosen``, ``chosen_rank``,
             ``num_stopped``, ``num_pauses``, ``num_resumes``, ``num_run_out`` and ``is_bound``; see `WhatIf`.
         """
         return to_frame([_row(name, answer) for name, answer in self.answers.items()])
@@ -54,7 +55,7 @@ class WhatIfComparison(Mapping[str, WhatIf]):
             f"What if another scheduler had run {printable(first.experiment)}?",
             f"{len(first.trials)} trials, {first.num_slots} at once, {first.metric} to be {first.mode}imised",
         ]
-        header = ["", "running time", "saved", "iterations", f"best {first.metric}", "lost", "chosen", "rank", "stopped", "pauses"]
+        header = ["", "running time", "saved", "iterations", f"last {first.metric}", "lost", "chosen", "rank", "stopped", "pauses"]
         full = first.in_full
         rows = [header, ["in full", span(full.wall_clock_s), "-", str(full.num_iterations), show(full.best_value), "-", "-", "-", "-", "-"]]
         rows += [_cells(name, answer) for name, answer in self.answers.items()]

@@ -14,8 +14,9 @@ from tuner.analysis.ranking import Mode, is_number, rank
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import Ending, Status, Trial
 
+from .account import last_of
 from .recording import RecordedTrial
-from .replaying import Stint
+from .replaying import Stint, results_until
 
 
 class Fate(enum.StrEnum):
@@ -42,8 +43,10 @@ class TrialOutcome:
         reason: The scheduler's decision that ended it there, with its numbers; None where none did.
         recorded_iterations: ``training_iteration`` of its last recorded result, 0 without one.
         iterations: The largest that it came to in the replay.
-        recorded_best: The metric's best finite value that was recorded of it; None for none.
-        best: The best that it reported in the replay; None for none.
+        recorded_last: The metric's last recorded value, by which trials are compared; None for none, or where it is not finite.
+        last: The last that it reported in the replay, likewise.
+        recorded_best: The best finite value that was recorded of it, at any iteration; None for none.
+        best: The best that it reported in the replay, at any iteration; None for none.
         recorded_worker_s: How long it has a worker, in seconds, where it runs through all that was recorded of it at once.
         worker_s: How long it had one in the replay.
         num_pauses: How often it was paused.
@@ -56,6 +59,8 @@ class TrialOutcome:
     reason: Reason | None
     recorded_iterations: int
     iterations: int
+    recorded_last: float | None
+    last: float | None
     recorded_best: float | None
     best: float | None
     recorded_worker_s: float
@@ -82,14 +87,17 @@ def outcome_of(recorded: RecordedTrial, replayed: Trial, stint: Stint, metric: s
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
     """
     results = [point.metrics for point in recorded.curve.points]
+    replayed_results = [*results_until(recorded, stint.farthest)]
     return TrialOutcome(
         trial_id=recorded.trial_id,
         fate=_fate_of(recorded, replayed),
         reason=replayed.reason,
         recorded_iterations=results[-1][TRAINING_ITERATION] if results else 0,
         iterations=stint.farthest,
+        recorded_last=last_of(results, metric),
+        last=last_of(replayed_results, metric),
         recorded_best=best_of(results, metric, mode),
-        best=best_of((result for result in results if result[TRAINING_ITERATION] <= stint.farthest), metric, mode),
+        best=best_of(replayed_results, metric, mode),
         recorded_worker_s=length_s(recorded),
         worker_s=stint.worker_s,
         num_pauses=stint.num_pauses,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -22,7 +22,7 @@ from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver import Driver
 from tuner.execution.recorded import RecordedExecutor
 
-from .account import Account, Moment, improvements
+from .account import Account, Moment, best_last, improvements, last_of
 from .recording import RecordedTrial, Recording
 from .slots import Slots
 
@@ -108,11 +108,14 @@ def replay(
     if experiment.misuse:
         raise CannotPauseRecording(experiment.misuse)
     stints = witness.stints
+    best_trial_id, best_value = best_last(_lasts(recording, stints, metric), mode)
     return Replay(
         Account(
             wall_clock_s=timing.begin_s + driver.elapsed_s,
             worker_s=math.fsum(stint.worker_s for stint in stints.values()),
             num_iterations=sum(stint.num_results for stint in stints.values()),
+            best_trial_id=best_trial_id,
+            best_value=best_value,
             progress=improvements(witness.moments, mode),
         ),
         experiment.trials,
@@ -121,6 +124,17 @@ def replay(
         tuple(witness.remarks),
         scheduler.debug_string(),
     )
+
+
+def _lasts(recording: Recording, stints: Mapping[str, Stint], metric: str) -> Iterator[tuple[str, float | None]]:
+    for trial in recording.trials:
+        farthest = stints[trial.trial_id].farthest if trial.trial_id in stints else 0
+        yield trial.trial_id, last_of(results_until(trial, farthest), metric)
+
+
+def results_until(recorded: RecordedTrial, iteration: int) -> Iterator[Mapping[str, Any]]:
+    """Yield a trial's recorded results up to an iteration."""
+    return (point.metrics for point in recorded.curve.points if point.metrics[TRAINING_ITERATION] <= iteration)
 
 
 def _settings(recording: Recording, slots: Slots, metric: str, mode: Mode, *, can_save: bool) -> ExperimentSettings:

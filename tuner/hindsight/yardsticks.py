@@ -13,7 +13,7 @@ from tuner.analysis.ranking import is_number
 from tuner.core.result import TRAINING_ITERATION
 from tuner.execution.recorded import Curve
 
-from .account import Account, Moment, improvements
+from .account import Account, Moment, best_last, improvements, last_of
 from .candidate import Objective
 from .recording import RecordedTrial, Recording
 from .replaying import replay
@@ -61,9 +61,13 @@ def _moments(trial: RecordedTrial, times_s: Iterable[float | None], metric: str)
 
 
 def _account(recording: Recording, wall_clock_s: float, worker_s: float, moments: list[Moment], objective: Objective) -> Account:
+    lasts = [(trial.trial_id, last_of((point.metrics for point in trial.curve.points), objective.metric)) for trial in recording.trials]
+    best_trial_id, best_value = best_last(lasts, objective.mode)
     return Account(
         wall_clock_s=wall_clock_s,
         worker_s=worker_s,
         num_iterations=sum(len(trial.curve.points) for trial in recording.trials),
+        best_trial_id=best_trial_id,
+        best_value=best_value,
         progress=improvements(sorted(moments, key=lambda moment: moment.time_s), objective.mode),
     )
