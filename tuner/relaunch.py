@@ -55,7 +55,7 @@ class Launch:
 
 
 def launch_of(directory: Path, script: str | None = None, arguments: Sequence[str] | None = None) -> Launch | None:
-    """Return how an experiment's script is started; None where it was begun in a notebook or an interpreter.
+    """Return how an experiment's script is started; None where no script is recorded, as of a notebook or an older release.
 
     Args:
         directory: The experiment's directory.

@@ -79,11 +79,7 @@ def plan_rerun(
     stored = read_stored(path, ConfigCodec(param_space or {}, ObjectStore(path)).decode)
     meant = _meant(trial, stored.experiment.trials, path)
     require_complete(meant.config, meant.trial_id)
-    if meant.grafts:
-        raise ValueError(
-            f"trial {meant.trial_id} cannot be trained again alone, since it went on from a checkpoint of {meant.grafts[-1].donor_id}, got "
-            f"{trial!r}; PopulationBasedTrainingReplay({str(path / layout.pbt_policy(meant.trial_id))!r}) replays a schedule of PBT"
-        )
+    require_own_checkpoints(meant, path)
     criterion, why = (stop, "") if stop is not None else _criterion(record, meant, trainable)
     given = {
         "callbacks": None,
@@ -107,6 +103,23 @@ def plan_rerun(
     rerun = Rerun(str(record.text.get("name", path.name)), meant.trial_id, record.seed_of(meant.trial_id))
     rows = JournalRows(path, histories_of([meant])).of(meant.trial_id)
     return Repetition(replace(plan, rerun=rerun, remark=""), meant.trial_id, rows, [*why.splitlines(), *_changes(record, path, plan)])
+
+
+def require_own_checkpoints(trial: Trial, path: Path) -> None:
+    """Check that a trial can be trained again alone.
+
+    Args:
+        trial: The trial.
+        path: Directory of its experiment.
+
+    Raises:
+        ValueError: If it went on from another trial's checkpoint.
+    """
+    if trial.grafts:
+        raise ValueError(
+            f"trial {trial.trial_id} cannot be trained again alone, since it went on from a checkpoint of {trial.grafts[-1].donor_id}; "
+            f"PopulationBasedTrainingReplay({str(path / layout.pbt_policy(trial.trial_id))!r}) replays a schedule of PBT"
+        )
 
 
 def _meant(trial: str | int, trials: Sequence[Trial], path: Path) -> Trial:

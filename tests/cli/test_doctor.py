@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 import tuner as tune
+from schedulers import PopulationBasedTraining
 from tuner.storage.lock import ExperimentLock
 
 
@@ -139,16 +140,42 @@ def test_what_could_only_be_described_stands_in_the_program(call, make, storage)
     path = make.run(storage, "functions", space={"lr": tune.grid_search([1.0]), "kind": "plain", "loss": abs}, stop=lambda *_: False)
     (path / "environment.json").unlink()
     done = call("resume", path, code=1)
-    assert done.stdout.splitlines()[-1] == f"tune.Tuner.restore({str(path)!r}, train, param_space=param_space, stop=stop).fit()"
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1] == f"tune.Tuner.restore({str(path)!r}, train, param_space=param_space, stop=stop).fit()"
     assert "param_space is what was given as param_space before\nstop is what was given as stop before\n" in done.stderr
     assert "finished; nothing is left to run" in done.stderr
 
 
 def test_a_script_that_is_known_is_run_again(call, plain):
-    printed = call("resume", "plain", code=1).stdout
-    assert re.fullmatch(rf"TUNER_RESUME={re.escape(str(plain))} \S+ .*\n", printed)
+    *_, printed = call("resume", "plain", code=1).stderr.splitlines()
+    assert re.fullmatch(rf"TUNER_RESUME={re.escape(str(plain))} \S+ .*", printed)
     (plain / "environment.json").write_text(json.dumps([{"script": "/gone/train.py", "arguments": []}]))
     done = call("resume", "plain", code=1)
-    assert done.stdout.startswith("import tuner as tune\n")
+    assert "\nimport tuner as tune\n" in done.stderr
     assert "its script /gone/train.py is not there any more" in done.stderr
     assert "give its new place with --script" in call("rerun", "plain", 1, code=2).stderr
+
+
+def test_no_command_is_printed_while_a_driver_runs_the_experiment(call, plain):
+    with ExperimentLock(plain):
+        done = call("resume", "plain", code=1)
+    assert (done.stdout, done.stderr) == ("", "running; wait for its driver, or end it, before you continue it\n")
+
+
+def test_a_trial_is_not_run_again_where_no_script_is_known(call, plain):
+    (plain / "environment.json").unlink()
+    told = call("rerun", "plain", 1, code=2).stderr
+    assert "no script is recorded for plain" in told
+    assert "--script" in told
+
+
+def test_a_trial_with_anothers_checkpoint_is_refused_before_the_script_starts(call, make, storage):
+    scheduler = PopulationBasedTraining(
+        time_attr="training_iteration", perturbation_interval=1, hyperparam_mutations={"lr": [0.25, 0.5, 1.0]}, synch=True
+    )
+    path = make.run(storage, "population", space={"lr": tune.grid_search([0.5, 4.0]), "kind": "plain"}, scheduler=scheduler)
+    (cloned, *_) = [trial.trial_id for trial in tune.ResultGrid.from_directory(path).trials if trial.grafts]
+    told = call("rerun", "population", cloned, code=2).stderr
+    assert len(told.splitlines()) == 1
+    assert f"trial {cloned} cannot be trained again alone" in told
+    assert "PopulationBasedTrainingReplay" in told

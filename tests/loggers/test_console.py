@@ -53,7 +53,7 @@ def test_golden_view_on_120_columns(progress):
     assert "\n".join(live_lines(progress, 120)) == (
         "cifar  min val/loss  ━━━━━━━─────────────  7/20 trials  21m40s left  11m40s elapsed\n"
         "best trial t00008 last 0.42 (iter 9)  best 0.32 (iter 8)  lr=0.009\n"
-        "running 3  paused 2  completed 2  stopped early 4  failed 1  CPU 3/8  waiting for a free GPU\n"
+        "running 3  paused 2  completed 2  stopped_early 4  failed 1  CPU 3/8  waiting for a free GPU\n"
         "trial   status      ending         iter  val/loss  best    acc  lr      time\n"
         "t00000  RUNNING     -                 1  0.5       0.5@1   0.5  0.001  1m41s\n"
         "t00001  RUNNING     -                 2  0.49      0.39@1  0.5  0.002  1m41s\n"
@@ -68,7 +68,7 @@ def test_golden_view_on_120_columns(progress):
 
 def test_golden_summary(progress, trials):
     assert "\n".join(summary_lines(progress, trials, Path("/results/cifar"), 80)) == (
-        "cifar: 7/20 trials in 11m40s  running 3  paused 2  completed 2  stopped early 4  failed 1\n"
+        "cifar: 7/20 trials in 11m40s  running 3  paused 2  completed 2  stopped_early 4  failed 1\n"
         "best trial t00008 (min val/loss)  last 0.42 (iter 9)  best 0.32 (iter 8)\n"
         "  lr    0.009\n"
         "  act   relu\n"
@@ -291,7 +291,24 @@ def test_verbose_2_tells_how_each_trial_ended(progress, trials):
     stream = io.StringIO()
     console, _ = console_on(stream, progress, verbose=2)
     console.on_trial_complete(1, trials, trials[4])
-    assert stream.getvalue() == "t00004  stopped early  iter 5  val/loss 0.46  1m41s\n"
+    assert stream.getvalue() == "t00004  stopped_early  iter 5  val/loss last 0.46 (iter 5)  1m41s\n"
+
+
+def test_verbose_2_tells_the_last_value_of_a_metric_that_is_not_in_every_result(progress, trials):
+    stream = io.StringIO()
+    console, _ = console_on(stream, progress, verbose=2)
+    trials[4].last_result = {"training_iteration": 7, "time_total_s": 101.0}
+    console.on_trial_complete(1, trials, trials[4])
+    assert stream.getvalue() == "t00004  stopped_early  iter 7  val/loss last 0.46 (iter 5)  1m41s\n"
+
+
+def test_verbose_2_tells_each_of_several_objectives(progress, trials):
+    stream = io.StringIO()
+    several = replace(progress, metric=None, mode=None, best=None, several_objectives=(("val/loss", "min"), ("acc", "max")))
+    console = Console(lambda: several, stream=stream, verbose=2)
+    console.setup()
+    console.on_trial_complete(1, trials, trials[4])
+    assert stream.getvalue() == "t00004  stopped_early  iter 5  val/loss last 0.46 (iter 5)  acc last 0.54  1m41s\n"
 
 
 @pytest.mark.parametrize("verbose", [-1, 3, None])
@@ -307,7 +324,7 @@ def test_on_a_terminal_the_table_is_redrawn_in_place_and_gives_way_to_the_summar
     clock.now += 1
     console.on_step_end(2, trials)
     drawn = stream.getvalue()
-    assert drawn.count("stopped early 4") == 2
+    assert drawn.count("stopped_early 4") == 2
     assert "\x1b[1A" in drawn
     console.on_experiment_end(trials)
     rest = stream.getvalue()[len(drawn) :]

@@ -76,7 +76,7 @@ def test_notices_stand_beside_the_table_of_a_notebook(progress, trials):
     console.on_step_end(1, trials)
     console.print_notice("restored 7 trials")
     console.on_trial_complete(1, trials, trials[4])
-    assert stream.getvalue().splitlines() == ["restored 7 trials", "t00004  stopped early  iter 5  val/loss 0.46  1m41s"]
+    assert stream.getvalue().splitlines() == ["restored 7 trials", "t00004  stopped_early  iter 5  val/loss last 0.46 (iter 5)  1m41s"]
     assert len(show.outputs) == 1
 
 

@@ -259,7 +259,7 @@ def test_a_subclass_may_add_to_a_report(monkeypatch):
     stage.end()
     assert stage.lines[:2] == [
         "it is over",
-        "cifar: 7/20 trials in 11m40s  running 3  paused 2  completed 2  stopped early 4  failed 1",
+        "cifar: 7/20 trials in 11m40s  running 3  paused 2  completed 2  stopped_early 4  failed 1",
     ]
 
 
@@ -292,7 +292,7 @@ def test_a_reporter_of_the_users_takes_the_place_of_everything_but_notices(monke
     stage.pass_time(1.0, step=0.125)
     stage.console.on_trial_error(1, stage.trials, stage.trials[-1])
     stage.end()
-    counts = "running 3  paused 2  completed 2  stopped early 4  failed 1  CPU 3/8  waiting for a free GPU"
+    counts = "running 3  paused 2  completed 2  stopped_early 4  failed 1  CPU 3/8  waiting for a free GPU"
     assert reporter.info == (True, 20, "val/loss", "min")
     assert reporter.heard == [(10, False, counts, "CPU 3/8")] * 2 + [(10, True, counts, "CPU 3/8")]
     assert [line.split()[0] for line in stage.lines] == ["t00009", "Traceback"]

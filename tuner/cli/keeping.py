@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from tuner.analysis.stored import read_stored
 from tuner.environment import WITHHELD
 from tuner.loggers.formatting import printable
 from tuner.relaunch import RERUN, RESUME, launch_of, rerun_value
+from tuner.repetition import require_own_checkpoints
 from tuner.restoration import recorded_snippet
 from tuner.storage.driving import driver_of
 from tuner.upkeep.checkup import Finding, Level, check
@@ -147,7 +148,8 @@ def resume(experiment: Path, trial: str | None) -> int:
 
     The command runs the experiment's script again, as it was started; TUNER_RESUME has the script continue the experiment in place of
     beginning another. Where the script is not known, as after a notebook, a Python program with its imports is printed. On the
-    standard error stands how the experiment is, and what has to be filled in. Ends with 1 where nothing is left to run.
+    standard error stands how the experiment is, and what has to be filled in. Ends with 1, and prints no command on the standard output,
+    where the experiment is running or nothing is left to run.
 
     \b
     Examples:
@@ -157,27 +159,30 @@ def resume(experiment: Path, trial: str | None) -> int:
     if trial is not None:
         resume_trial(experiment, trial)
         return OK
-    stored = read_stored(experiment)
-    for line in _continuation(experiment):
+    state = state_of(experiment, read_stored(experiment).experiment)
+    if state is State.RUNNING:
+        click.echo(f"{state}; {_advice(state)}", err=True)
+        return FOUND
+    program, notes = _continuation(experiment)
+    if state is not State.FINISHED:
+        click.echo(program)
+    for line in [*notes, f"{state}; {_advice(state)}"]:
         click.echo(line, err=True)
-    state = state_of(experiment, stored.experiment)
-    click.echo(f"{state}; {_advice(state)}", err=True)
-    return FOUND if state is State.FINISHED else OK
+    if state is State.FINISHED:  # not to be run as it is, by a shell to which it was piped
+        click.echo(program, err=True)
+        return FOUND
+    return OK
 
 
-def _continuation(experiment: Path) -> Iterable[str]:
-    """Print what continues an experiment, and yield what the user has to know about it."""
+def _continuation(experiment: Path) -> tuple[str, Sequence[str]]:
+    """Return what continues an experiment, and what the user has to know about it."""
     launch = launch_of(experiment)
     if launch and Path(launch.script).is_file():
-        click.echo(launch.shell_line(**{RESUME: str(experiment)}))
-        if launch.withheld:
-            yield f"an argument that looked like a secret was not recorded; put it in the place of {WITHHELD}"
-        return
+        note = f"an argument that looked like a secret was not recorded; put it in the place of {WITHHELD}"
+        return launch.shell_line(**{RESUME: str(experiment)}), [note] if launch.withheld else []
     program, lacking = recorded_snippet(experiment)
-    click.echo(program)
-    if launch:
-        yield f"its script {printable(launch.script)} is not there any more"
-    yield from map(printable, lacking)
+    gone = [f"its script {printable(launch.script)} is not there any more"] if launch else []
+    return program, [*gone, *map(printable, lacking)]
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -199,11 +204,17 @@ def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str
       tuner rerun digits 3
       tuner rerun digits 3 --script moved/train.py -- --data elsewhere
     """
-    trial_id = find_trial(trial, [one.trial_id for one in read_stored(experiment).experiment.trials], experiment)
+    by_id = {one.trial_id: one for one in read_stored(experiment).experiment.trials}
+    trial_id = find_trial(trial, by_id, experiment)
+    try:
+        require_own_checkpoints(by_id[trial_id], experiment)
+    except ValueError as refusal:
+        raise click.UsageError(str(refusal)) from refusal
     launch = launch_of(experiment, script, arguments or None)
     if launch is None:
         raise click.UsageError(
-            f"{experiment.name} was begun in a notebook or an interpreter; call tune.rerun(path, {trial_id!r}, train) there"
+            f"no script is recorded for {experiment.name}, which was begun by an older release, in a notebook or in an interpreter; "
+            f"give it as --script, or call tune.rerun(path, {trial_id!r}, train)"
         )
     if not Path(launch.script).is_file():
         raise click.UsageError(f"the script {launch.script!r} is not there any more; give its new place with --script")
@@ -220,6 +231,6 @@ def _advice(state: State) -> str:
         case State.RUNNING:
             return "wait for its driver, or end it, before you continue it"
         case State.FINISHED:
-            return "nothing is left to run: raise num_samples= or time_budget_s=, or pass a resume_config= with which trials go on"
+            return "nothing is left to run: raise num_samples= or time_budget_s=, or pass a resume_config=; then continue it with"
         case _:
             return "trials go on from their latest checkpoints"

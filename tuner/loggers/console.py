@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import sys
 import textwrap
@@ -165,7 +166,11 @@ class Console(Callback):
         """Tell how the trial ended, at ``verbose=2``."""
         self._failed.pop(trial.trial_id, None)
         if self._verbose > 1:
-            self._display.say(ending_line(trial, self._metric).text)
+            self._display.say(ending_line(trial, self._objectives).text)
+
+    @functools.cached_property
+    def _objectives(self) -> list[str]:
+        return [self._metric] if self._metric else [metric for metric, _ in self._progress().several_objectives]
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Replace the live table by the summary."""

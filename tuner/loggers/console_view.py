@@ -9,13 +9,12 @@ from typing import Final
 
 from tuner.core.failure_causes import Cause, by_cause
 from tuner.core.progress import Progress
-from tuner.core.result import flatten
 from tuner.core.tracked_metric import Evaluation
-from tuner.core.trial import Failure, Status, Trial
+from tuner.core.trial import Ending, Failure, Status, Trial
 
 from .curves import Curves
 from .formatting import duration, printable, shorten, show
-from .progress_table import TableOptions, differing, failure_table, listed, log_path, training_time, trial_table, unique
+from .progress_table import TableOptions, differing, ending, failure_table, listed, log_path, training_time, trial_table, unique
 from .view import GAP, Line, Piece, Tone, View, line
 
 _BAR_CELLS: Final = 20
@@ -138,11 +137,18 @@ def status_line(progress: Progress) -> Line:
     )  # fmt: skip
 
 
-def ending_line(trial: Trial, metric: str | None) -> Line:
-    """Return how a trial ended, in one line."""
-    value = flatten(trial.last_result).get(metric) if metric else None
-    shown = f"{printable(metric)} {show(value)}" if metric and value is not None else ""
-    return line(trial.trial_id, str(trial.ending or trial.status), f"iter {trial.iteration}", shown, training_time(trial))
+def ending_line(trial: Trial, metrics: Sequence[str]) -> Line:
+    """Return in one line how a trial ended, with the last value of each metric that is optimised."""
+    values = [f"{printable(metric)} last {_evaluation(last)}" for metric in metrics if (last := _last_of(trial, metric))]
+    return line(trial.trial_id, ending(trial) or str(trial.status), f"iter {trial.iteration}", *values, training_time(trial))
+
+
+def _last_of(trial: Trial, metric: str) -> Evaluation | None:
+    """Return the newest value of a metric; its iteration is known of the experiment's own alone."""
+    if trial.objective.metric == metric:
+        return trial.objective.last
+    summary = trial.summary.get(metric)
+    return Evaluation(summary.last) if summary else None
 
 
 def failure_line(trial: Trial, *, will_retry: bool) -> Line:
@@ -247,7 +253,7 @@ def _state_counts(progress: Progress) -> list[Piece]:
         "paused": count.get(Status.PAUSED, 0),
         "pending": count.get(Status.PENDING, 0),
         "completed": count.get(Status.TERMINATED, 0) - progress.num_stopped_early - progress.num_interrupted,
-        "stopped early": progress.num_stopped_early,
+        Ending.STOPPED_EARLY.word: progress.num_stopped_early,
         "interrupted": progress.num_interrupted - progress.num_not_started,
         "not started": progress.num_not_started,
         "failed": count.get(Status.ERROR, 0),
