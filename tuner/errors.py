@@ -7,7 +7,7 @@ Bad arguments raise `ValueError` or `TypeError` at construction. What goes wrong
     ├── InvalidDecision        something that no scheduler may say: a defect of the scheduler
     ├── NotGranted             something that was asked of a running experiment and cannot be done
     ├── MetricNotReported      the metric to optimise is in no result of any trial
-    ├── TrialFailed            a trial failed and the experiment was told to raise
+    ├── TrialFailed            a trial failed; also of the type of what was raised, if that is one of Python's own
     ├── CheckpointError        a checkpoint that could not be written or read
     ├── StorageError           experiment state that could not be written or read
     │   ├── ExperimentExists   the directory already holds an experiment
@@ -17,6 +17,13 @@ Bad arguments raise `ValueError` or `TypeError` at construction. What goes wrong
     │   └── DamagedJournal     records that do not verify
     └── TrainableNotPicklable  a trainable that cannot be carried to a worker
 """
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Iterable
+from typing import Any
 
 
 class TunerError(Exception):
@@ -44,7 +51,11 @@ class NotGranted(TunerError):
 
 
 class TrialFailed(TunerError):
-    """A trial failed and ``fail_fast="raise"`` asked for it to be raised."""
+    """A trial failed: the ``error`` of its result, raised where ``fail_fast="raise"`` or ``tune.run`` asked for it.
+
+    Where the training code raised one of Python's own exceptions, or one derived from it, the error is an instance of that as well, so
+    that ``isinstance(result.error, ValueError)`` and ``except ValueError`` tell what went wrong; see `trial_failed`.
+    """
 
 
 class CheckpointError(TunerError):
@@ -99,3 +110,39 @@ class DamagedJournal(StorageError):
 
 class TrainableNotPicklable(TunerError, TypeError):
     """The trainable, or something it captures, cannot be carried to a worker process."""
+
+
+def trial_failed(message: str, kinds: Iterable[str] = ()) -> TrialFailed:
+    """Return the error of a failed trial, of the type of one of Python's own exceptions as well where a name stands for one.
+
+    Nothing of the training code's is rebuilt, whose classes may not be importable here; the names are enough for those of Python.
+
+    Args:
+        message: What is to be said.
+        kinds: Names of the class of what was raised and of those that it is derived from, nearest first.
+
+    Example:
+        >>> error = trial_failed("trial t00000 failed: ValueError: no", ["ValueError"])
+        >>> isinstance(error, ValueError), isinstance(error, TrialFailed), error
+        (True, True, TrialFailed('trial t00000 failed: ValueError: no'))
+    """
+    for name in kinds:
+        kind = getattr(builtins, name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception and not issubclass(kind, BaseExceptionGroup):
+            return _failed_with(name)(message)
+    return TrialFailed(message)
+
+
+@functools.cache
+def _failed_with(name: str) -> type[TrialFailed]:
+    """Return the class of errors that are a `TrialFailed` and one of Python's exceptions, and look like the former."""
+    kind: type[Exception] = getattr(builtins, name)
+
+    def initialise(self: TrialFailed, message: str) -> None:
+        Exception.__init__(self, message)  # what the kind itself wants to be told, such as where a text cannot be decoded, is not known
+
+    def reduce(self: TrialFailed) -> tuple[Any, ...]:
+        return trial_failed, (str(self), (name,)), self.__dict__ or None
+
+    body = {"__init__": initialise, "__str__": Exception.__str__, "__reduce__": reduce, "__module__": __name__}
+    return type("TrialFailed", (TrialFailed, kind), {**body, "__doc__": TrialFailed.__doc__})

@@ -27,7 +27,7 @@ from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.stoppers import warning_of_direction
 from tuner.core.trial import CheckpointRecord, Ending, Trial
 from tuner.loggers.callback_list import CallbackList
-from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.checkpoints import Checkpoint, locate
 from tuner.storage.layout import trial_directory, trial_path
 
 from .suggestion_queue import SuggestionQueue
@@ -49,6 +49,7 @@ class Observers:
         metric: The metric to optimise, by its flattened name.
         score_attribute: The metric by which checkpoints are ranked; a checkpoint without it is reported once.
         why_unsavable: Why trials cannot be asked for a checkpoint, empty where they can be.
+        trainable_name: Name of what is trained.
         say: Shows the user a sentence; None for nobody to show it to.
     """
 
@@ -62,6 +63,7 @@ class Observers:
         *,
         score_attribute: str | None = None,
         why_unsavable: str = "",
+        trainable_name: str = "",
         say: Callable[[str], None] | None = None,
     ) -> None:
         self._suggestions = suggestions
@@ -71,6 +73,9 @@ class Observers:
         self._metric = metric
         self._score_attribute = score_attribute
         self._why_unsavable = why_unsavable
+        self._trainable_name = trainable_name
+        for trial in trials:  # of earlier sessions
+            trial.trainable_name = trainable_name
         self._vain_askers: set[str] = set()
         """Callbacks of which the user has been told that they ask for checkpoints in vain."""
         self._thresholds: Mapping[str, Any] = {}
@@ -79,8 +84,9 @@ class Observers:
         self._awaited: set[str] = set()
         """Metrics that the stop criterion names and nobody has reported yet."""
         self._kinds_refused: set[str] = set()
-        self._replaced: set[str] = set()
         """Kinds of failures of which the user has been told that they are not worth a retry."""
+        self._replaced: set[str] = set()
+        """Names of the engine of which the user has been told that what is reported by them is dropped."""
         self.turn = 0
 
     def begin_experiment(self, **info: Any) -> None:
@@ -114,7 +120,7 @@ class Observers:
     def tell(self, notice: Notice) -> bool:
         """Tell everybody; return whether a callback wants a checkpoint of the trial at its result."""
         if isinstance(notice, TrialAdded):
-            notice.trial.local_path = trial_path(self._experiment_path, notice.trial.trial_id)
+            locate(notice.trial, trial_path(self._experiment_path, notice.trial.trial_id), self._trainable_name)
         self._suggestions.tell(notice)
         info: dict[str, Any] = {"iteration": self.turn, "trials": self._trials, "trial": notice.trial}
         if isinstance(notice, ResultRecorded):

@@ -12,6 +12,7 @@ from tuner.core.commands import Notice, TrialAdded
 from tuner.core.events import Event, SearchEnded, SuggestionPostponed, TrialForked, TrialSuggested, TurnEnded
 from tuner.core.experiment import Experiment
 from tuner.storage import records
+from tuner.storage.checkpoints import locate
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import trial_path
@@ -82,7 +83,7 @@ def replay(
         outcome = experiment.handle(event, elapsed_s, advice)
         for notice in outcome.notices:
             if isinstance(notice, TrialAdded):
-                notice.trial.local_path = trial_path(directory, notice.trial.trial_id)
+                locate(notice.trial, trial_path(directory, notice.trial.trial_id))
             heard_of_s[notice.trial.trial_id] = elapsed_s
         past_search.follow(event, outcome.notices)
     past_search.tell()

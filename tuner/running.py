@@ -31,7 +31,7 @@ from tuner.execution.inline import InlineExecutor
 from tuner.execution.processes import ProcessExecutor
 from tuner.execution.shipping import check_secrets, names_of_secrets
 from tuner.execution.standard_streams import open_standard_streams
-from tuner.execution.trainable import can_be_saved, is_class_trainable, why_unsavable
+from tuner.execution.trainable import can_be_saved, is_class_trainable, trainable_name, why_unsavable
 from tuner.loggers import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.loggers.by_name import named_callbacks
 from tuner.loggers.callback_list import CallbackList
@@ -240,6 +240,7 @@ class Run:
             settings.metric,
             score_attribute=score,
             why_unsavable=why_unsavable(plan.trainable),
+            trainable_name=trainable_name(plan.trainable),
             say=console.print_notice,
         )
         helm = Helm(experiment, proposer, [self._line, Mailbox(directory)])

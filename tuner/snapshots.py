@@ -17,6 +17,7 @@ from tuner.core.trial import Trial
 from tuner.errors import StorageError
 from tuner.loggers.callback_list import CallbackList
 from tuner.storage import strict_json
+from tuner.storage.checkpoints import locate
 from tuner.storage.configs import ConfigCodec, missing
 from tuner.storage.layout import trial_path
 from tuner.storage.snapshot import Snapshot, SnapshotClock, load_newest, write_parts
@@ -318,7 +319,7 @@ def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:
     """
     state.take_up(snapshot.state)
     for trial in state.experiment.trials:
-        trial.local_path = trial_path(directory, trial.trial_id)
+        locate(trial, trial_path(directory, trial.trial_id))
     return float(snapshot.state["elapsed_s"])
 
 

@@ -16,7 +16,7 @@ from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.rows import JournalRows, histories_of
 from tuner.core.trial import Status
-from tuner.errors import StorageError, TrialFailed
+from tuner.errors import StorageError, trial_failed
 from tuner.execution.trainable import is_class_trainable
 from tuner.loggers.callback import Callback
 from tuner.loggers.formatting import printable
@@ -452,7 +452,7 @@ def _raise_if_told(plan: Plan, finished: Finished) -> None:
     failed = next((trial for trial in finished.trials if trial.status is Status.ERROR), None)
     if failed is not None and plan.failure.fail_fast == "raise":
         failure = failed.failures[-1]
-        raise TrialFailed(f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}")
+        raise trial_failed(f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}", (failure.kind, *failure.bases))
     if finished.exit_code is None or not is_script():
         return
     if finished.exit_code in CODES_AT_THE_END or finished.is_searching:

@@ -117,7 +117,7 @@ class Hearing(tune.Callback):
         result["should_checkpoint"] = result["training_iteration"] == 2
 
     def on_checkpoint(self, iteration, trials, trial, checkpoint, **info):
-        self.calls.append(("checkpoint", trial.trial_id, trial.checkpoint.iteration))
+        self.calls.append(("checkpoint", trial.trial_id, trial.latest_checkpoint.iteration))
 
     def on_trial_complete(self, iteration, trials, trial, **info):
         self.calls.append(("complete", trial.trial_id, str(trial.ending)))

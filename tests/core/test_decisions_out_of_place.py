@@ -105,7 +105,7 @@ def test_a_pause_whose_save_fails_keeps_the_trial_only_if_an_older_checkpoint_ex
     talk.report("t00000", 2)
     talk.exit("t00000", Outcome.STOPPED)
     talk.report("t00001", 1)
-    assert (talk.trial("t00000").status, talk.trial("t00000").checkpoint.iteration) == (Status.PAUSED, 1)
+    assert (talk.trial("t00000").status, talk.trial("t00000").latest_checkpoint.iteration) == (Status.PAUSED, 1)
     talk.exit("t00001", Outcome.STOPPED)
     assert talk.trial("t00001").status is Status.ERROR
 

@@ -26,9 +26,9 @@ def test_a_trial_is_finished_when_it_has_ended_or_failed(status):
 
 def test_the_latest_checkpoint_is_the_one_to_continue_from():
     trial = Trial("t", {}, {})
-    assert (trial.has_checkpoint, trial.checkpoint) == (False, None)
+    assert (trial.has_checkpoint, trial.latest_checkpoint) == (False, None)
     trial.checkpoints += [CheckpointRecord(0, 5), CheckpointRecord(1, 3)]
-    assert (trial.has_checkpoint, trial.checkpoint) == (True, CheckpointRecord(1, 3))
+    assert (trial.has_checkpoint, trial.latest_checkpoint) == (True, CheckpointRecord(1, 3))
 
 
 def test_checkpoint_directories_sort_by_their_index():

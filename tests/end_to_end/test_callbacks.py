@@ -331,3 +331,22 @@ def test_a_callback_that_assigns_the_status_of_a_trial_is_switched_off_with_what
     assert result.metrics["training_iteration"] == 3
     (told,) = [record for record in caplog.records if "Ender.on_trial_result raised AttributeError" in record.getMessage()]
     assert "the status of trial t00000 cannot be assigned" in str(told.exc_info[1])
+
+
+def test_a_callback_sees_name_directory_and_checkpoint_of_a_trial(fit, tmp_path):
+    seen = []
+
+    class Looks(Callback):
+        def on_trial_save(self, iteration, trials, trial, **info):
+            seen.append((trial.trainable_name, trial.path, trial.checkpoint))
+
+        def on_trial_start(self, iteration, trials, trial, **info):
+            seen.append((trial.trainable_name, trial.path, trial.checkpoint))
+
+    (result,) = fit(Counter, callbacks=[Looks()], stop={"training_iteration": 2})
+    directory = str(tmp_path / "experiment" / "t00000")
+    assert seen[0] == ("Counter", directory, None)
+    assert seen[1] == ("Counter", directory, result.checkpoint)
+    assert isinstance(result.checkpoint, tune.Checkpoint)
+    (trial,) = tune.ExperimentAnalysis(str(tmp_path / "experiment")).trials
+    assert (trial.trainable_name, trial.path, trial.checkpoint) == seen[1]

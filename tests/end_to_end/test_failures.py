@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import pickle
 import signal
 import sys
 import tempfile
@@ -365,3 +366,37 @@ def test_a_class_that_cannot_save_itself_fails_with_what_it_raised(fit, config, 
         assert result.metrics["training_iteration"] <= 2
         assert cause in str(result.error)
         assert "save_checkpoint" in Path(result.path, "error.txt").read_text()
+
+
+class Diverged(ValueError):
+    pass
+
+
+def raising(config):
+    tune.report({"loss": 1.0})
+    match config["what"]:
+        case "own":
+            raise Diverged("the loss is nan")
+        case "decode":
+            b"\xff".decode()
+        case "key":
+            config["lr"]
+
+
+def test_an_error_is_of_pythons_type_and_a_failed_trial_also_when_it_is_read_again(fit, tmp_path):
+    expected = [ValueError, UnicodeDecodeError, KeyError]
+    grid = fit(raising, {"what": tune.grid_search(["own", "decode", "key"])})
+    for again in (grid, tune.Tuner.restore(tmp_path / "experiment", raising).get_results(), pickle.loads(pickle.dumps(grid))):  # noqa: S301
+        for result, kind in zip(again, expected, strict=True):
+            assert isinstance(result.error, kind)
+            assert isinstance(result.error, TrialFailed)
+            assert str(result.error).startswith(f"trial {result.trial_id} failed: ")
+        assert not isinstance(again[0].error, KeyError)
+    for result, kind in list(zip(grid, expected, strict=True))[1:]:
+        assert isinstance(tune.Result.from_path(result.path).error, kind)
+
+
+def test_fail_fast_raises_what_can_be_caught_as_what_was_raised(fit):
+    with pytest.raises(ValueError, match="trial t00000 failed with Diverged: the loss is nan") as raised:
+        fit(raising, {"what": "own"}, failure={"fail_fast": "raise"})
+    assert isinstance(raised.value, TrialFailed)

@@ -82,7 +82,7 @@ def replayed(directory, declaration):
 
 
 def portrait(trials):
-    names = [name for name in Trial.__slots__ if name not in {"__weakref__", "summary"}]
+    names = [name for name in Trial.__slots__ if name not in {"__weakref__", "summary", "trainable_name"}]
     return [
         {name: repr(getattr(trial, name)) for name in names}
         | {name: [repr(getattr(summary, part)) for part in summary.__slots__] for name, summary in trial.summary.items()}

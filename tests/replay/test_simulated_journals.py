@@ -74,7 +74,7 @@ def again(planned):
 
 def portrait(experiment):
     """Return all that is known about the trials, as text."""
-    names = [name for name in Trial.__slots__ if name not in {"__weakref__", "local_path", "summary"}]
+    names = [name for name in Trial.__slots__ if name not in {"__weakref__", "local_path", "open_checkpoint", "summary", "trainable_name"}]
     trials = [{name: repr(getattr(trial, name)) for name in names} for trial in experiment.trials]
     summaries = [{name: repr(vars_of(summary)) for name, summary in trial.summary.items()} for trial in experiment.trials]
     return trials, summaries, +experiment.roster.num_by_status, +experiment.roster.num_by_ending, repr(experiment.best.value)

@@ -298,7 +298,7 @@ ESCAPING = _of(
 ) + _of(
     "tuner/core/lives.py",
     # Who is laid aside with an older checkpoint repeats what it has lost when it is resumed: later than it should, and with the same outcome.
-    ("            if trial.checkpoint is not None and trial.checkpoint.iteration == trial.iteration:", "            if trial.checkpoint is not None:", "I17 I12"),
+    ("            if trial.latest_checkpoint is not None and trial.latest_checkpoint.iteration == trial.iteration:", "            if trial.latest_checkpoint is not None:", "I17 I12"),
 ) + _of(
     "schedulers/promoter.py",
     # Trials of the simulation report at each iteration, and so pass by the level at which they are to pause before any other one.

@@ -21,7 +21,7 @@ from .frames import flat_metrics
 from .metrics_table import MetricsFrames, TableTrial
 from .ranking import Mode, check_mode, is_number, step_rank, unknown_metric
 from .rows import MemoryRows, Rows
-from .trial_files import read_trial_files, trial_failed
+from .trial_files import error_of, read_trial_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -262,7 +262,7 @@ def result_of(
             DONE: is_over(trial),
             EXPERIMENT_TAG: trial.experiment_tag,
         },
-        checkpoint=Checkpoint(Path(directory, trial.checkpoint.directory)) if trial.checkpoint else None,
+        checkpoint=Checkpoint(Path(directory, trial.latest_checkpoint.directory)) if trial.latest_checkpoint else None,
         error=_error_of(trial),
         status=trial.status,
         ending=trial.ending,
@@ -285,7 +285,8 @@ def _error_of(trial: Trial) -> TrialFailed | None:
         return None
     if not trial.failures:
         return TrialFailed(f"trial {trial.trial_id} failed")
-    return trial_failed(trial.trial_id, str(trial.failures[-1]), trial.failures[-1].traceback)
+    failure = trial.failures[-1]
+    return error_of(trial.trial_id, str(failure), failure.traceback, failure.bases)
 
 
 def _best(scored: Sequence[tuple[Checkpoint, float]], mode: Mode) -> Checkpoint:

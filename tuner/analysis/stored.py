@@ -20,6 +20,7 @@ from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
 from tuner.errors import StorageError, TunerError
 from tuner.storage import records
+from tuner.storage.checkpoints import locate
 from tuner.storage.declaration import is_experiment, read_declaration
 from tuner.storage.driving import driver_of
 from tuner.storage.layout import trial_directory
@@ -77,7 +78,7 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
     objects = ObjectStore(path)
     experiment, elapsed_s = _taken_up(path, declaration, decode or (lambda config: _readable(config, objects)))
     for trial in experiment.trials:
-        trial.local_path = str(trial_directory(path, trial.trial_id))
+        locate(trial, trial_directory(path, trial.trial_id), str((declaration.get("trainable") or {}).get("name") or ""))
     return StoredExperiment(path, declaration, experiment, elapsed_s, driver)
 
 

@@ -9,13 +9,13 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.core.result import CHECKPOINT_DIR_NAME, CONFIG, DELIMITER, TRIAL_ID
-from tuner.errors import StorageError, TrialFailed
+from tuner.errors import StorageError, TrialFailed, trial_failed
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, MANIFEST, PARAMS, PROGRESS, RAY_PARAMS, RESULTS, STARTED_AGAIN
 from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
@@ -97,9 +97,16 @@ def _branches(rows: Iterable[Row]) -> Iterator[int]:
         yield branch
 
 
-def trial_failed(trial_id: str, what: str, traceback: str) -> TrialFailed:
-    """Return the exception for a failed trial, with the traceback among its notes."""
-    error = TrialFailed(f"trial {trial_id} failed: {what}")
+def error_of(trial_id: str, what: str, traceback: str, bases: Sequence[str] = ()) -> TrialFailed:
+    """Return the exception for a failed trial, with the traceback among its notes.
+
+    Args:
+        trial_id: The trial.
+        what: What was raised, e.g. ``"ValueError: no"``.
+        traceback: Its traceback.
+        bases: Names of the classes that its class is derived from, as far as they are known.
+    """
+    error = trial_failed(f"trial {trial_id} failed: {what}", (what.partition(":")[0], *bases))
     if traceback:
         error.add_note(traceback)
     return error
@@ -212,9 +219,9 @@ def _error(path: Path, trial_id: str) -> TrialFailed | None:
     text = _content(path).decode(errors="replace")
     failures = list(_FAILURE.finditer(text))
     if not failures:
-        return trial_failed(trial_id, text.strip() or "for an unknown reason", "")
+        return error_of(trial_id, text.strip() or "for an unknown reason", "")
     after = text[failures[-1].end() :]
     if _RETRY.search(after):
         return None
     what, _, traceback = after.strip().partition("\n")
-    return trial_failed(trial_id, what, traceback)
+    return error_of(trial_id, what, traceback)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from tuner.core.result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
 from tuner.errors import StorageError
+from tuner.storage.checkpoints import locate
 from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, PARAMS, PROGRESS, RAY_STATES, RESULTS
 from tuner.storage.reading import LARGE_BYTES, read_file
 
@@ -90,7 +91,7 @@ def files_of_trials(path: Path) -> Iterator[TrialFiles]:
 
 def _trial(files: TrialFiles, known: _Known) -> Trial:
     trial = Trial(files.trial_id, files.config, {}, known.tag)
-    trial.local_path = str(files.path)
+    locate(trial, files.path)
     for row in files.rows:
         trial.summarise(flatten(row))
     if files.rows:

@@ -80,7 +80,7 @@ class CheckpointKeeper:
         return dropped
 
     def _has_checkpoint_at(self, trial: Trial, flat: Mapping[str, Any]) -> bool:
-        latest = trial.checkpoint
+        latest = trial.latest_checkpoint
         if latest is None or (trial.grafts and latest.index < trial.grafts[-1].first_checkpoint):
             return False  # what it saved before an exploit counts for a path that it has left
         return latest.iteration == flat.get(TRAINING_ITERATION)

@@ -123,7 +123,7 @@ class TrialLives(ExperimentState):
         move, intention = exit_move(trial, outcome), trial.intention
         self._retire(trial)
         if intention and intention.verdict is Verdict.PAUSE and move in (TrialMove.REQUEUE, TrialMove.FAIL):
-            if trial.checkpoint is not None and trial.checkpoint.iteration == trial.iteration:
+            if trial.latest_checkpoint is not None and trial.latest_checkpoint.iteration == trial.iteration:
                 move = TrialMove.PAUSE  # nothing is lost with a worker that has saved its latest result
             elif self._stopping and outcome is not ev.Outcome.UNSAVED:
                 # What the end of all has done to it is not its fault; it goes on with the others, and is paused then.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
@@ -167,6 +167,8 @@ class Trial:
         resources: What it occupies while it runs, e.g. ``{"cpu": 1.0, "gpu": 0.5}``.
         experiment_tag: Index and searched parameters in one line, e.g. ``"17_lr=0.0100"``.
         local_path: The trial's directory, empty until the driver has laid it out.
+        trainable_name: Name of what is trained, empty where it is not known.
+        open_checkpoint: Makes of a checkpoint's directory what users see as `checkpoint`; None where there is no disk.
         status: See `Status`.
         worker: State of its worker process.
         ending: Why it is over, None while it is not.
@@ -223,6 +225,7 @@ class Trial:
         "num_vain_attempts",
         "number",
         "objective",
+        "open_checkpoint",
         "owes_save",
         "reason",
         "reported_attempt",
@@ -233,6 +236,7 @@ class Trial:
         "start_time_s",
         "summary",
         "superseded_attempt",
+        "trainable_name",
         "trial_id",
         "worker",
     )  # fmt: skip
@@ -246,6 +250,8 @@ class Trial:
         self.resources = resources
         self.experiment_tag = experiment_tag
         self.local_path = ""
+        self.trainable_name = ""
+        self.open_checkpoint: Callable[[str], Any] | None = None
         self._status = Status.PENDING
         self.worker = WorkerState.ABSENT
         self.ending: Ending | None = None
@@ -316,9 +322,20 @@ class Trial:
         return bool(self.checkpoints)
 
     @property
-    def checkpoint(self) -> CheckpointRecord | None:
-        """The latest committed checkpoint."""
+    def latest_checkpoint(self) -> CheckpointRecord | None:
+        """What is noted of the latest committed checkpoint."""
         return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def checkpoint(self) -> Any:
+        """The latest committed checkpoint as a `Checkpoint`, in callbacks and results; None before the first one."""
+        latest = self.latest_checkpoint
+        return self.open_checkpoint(f"{self.local_path}/{latest.directory}") if latest and self.open_checkpoint else None
+
+    @property
+    def path(self) -> str:
+        """The trial's directory, the same as `local_path`."""
+        return self.local_path
 
     @property
     def graft(self) -> Graft | None:
@@ -330,7 +347,7 @@ class Trial:
         """The checkpoint from which the next attempt continues, the donor's behind an exploit; None for the beginning."""
         if self.graft:
             return self.graft.checkpoint
-        return self._latest_behind(self.grafts[-1]) if self.grafts else self.checkpoint
+        return self._latest_behind(self.grafts[-1]) if self.grafts else self.latest_checkpoint
 
     def _latest_behind(self, graft: Graft) -> CheckpointRecord | None:
         """Return the latest checkpoint of its own since an exploit; where all are lost, an older one that leaves no hole in its results."""

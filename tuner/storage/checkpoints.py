@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self, final
 
-from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
+from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
 from tuner.errors import CheckpointError
 
 from . import atomic, remote, strict_json
@@ -399,3 +399,10 @@ def latest_valid(trial_dir: str | os.PathLike[str], candidates: Iterable[Checkpo
         else:
             return record
     return None
+
+
+def locate(trial: Trial, directory: str | os.PathLike[str], trainable_name: str = "") -> None:
+    """Tell a trial where its directory is, and how users see its checkpoints."""
+    trial.local_path = os.fspath(directory)
+    trial.trainable_name = trainable_name or trial.trainable_name
+    trial.open_checkpoint = Checkpoint

@@ -17,7 +17,7 @@ from schedulers.decisions import Reason
 from tuner.core.result import CONFIG
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
 from tuner.loggers.callback import Callback
-from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.checkpoints import Checkpoint, locate
 
 _CONFIG = {"lr": 0.1, "layers": [{"width": 8}], "nested": {"act": "relu"}}
 
@@ -167,7 +167,7 @@ class _Story:
     def add(self, number: int) -> Trial:
         """Make a trial, of which callbacks are not told yet."""
         trial = Trial(f"t{number:05d}", copy.deepcopy(_CONFIG), {"cpu": 1.0}, f"{number}_lr=0.1")
-        trial.local_path = str(self._directory / trial.trial_id)
+        locate(trial, self._directory / trial.trial_id, "train")
         Path(trial.local_path).mkdir()
         self.trials.append(trial)
         return trial

@@ -137,8 +137,8 @@ def _wanted(stored: StoredExperiment, keep: Keep) -> set[tuple[str, int]]:
 def needed(trial: Trial) -> set[int]:
     """Return the indices of the checkpoints of a trial that somebody may go on from: another trial, or itself where it is not over."""
     indices = set(trial.leased)
-    if trial.checkpoint and (not is_over(trial) or trial.status is Status.ERROR):
-        indices.add(trial.checkpoint.index)
+    if trial.latest_checkpoint and (not is_over(trial) or trial.status is Status.ERROR):
+        indices.add(trial.latest_checkpoint.index)
         if trial.source and trial.source_id == trial.trial_id:
             indices.add(trial.source.index)
     return indices

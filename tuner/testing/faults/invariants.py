@@ -32,7 +32,8 @@ from .world import TICK_S, World
 MAX_TURNS: Final = 5_000
 """Far more than any experiment takes that comes to an end."""
 _LITTERING: Final = frozenset({Fault.WORKER_CRASHES_BEHIND_RENAME, Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED})
-_PORTRAYED: Final = tuple(name for name in Trial.__slots__ if name not in {"__weakref__", "config", "local_path", "summary", "last_result"})
+_NOT_PORTRAYED: Final = {"__weakref__", "config", "last_result", "local_path", "open_checkpoint", "summary", "trainable_name"}
+_PORTRAYED: Final = tuple(name for name in Trial.__slots__ if name not in _NOT_PORTRAYED)
 
 
 class Violation(AssertionError):
