@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ from .scheduler import Scheduler, TrialView
 
 _RESULT: Final = "on_trial_result"
 _CHOOSE: Final = "choose_trial_to_run"
+_HAS_RUN: Final = "_tuner_has_run"
+"""Attribute that a scheduler gets which was told of a trial: nobody can tell from its state how it was constructed."""
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "on_trial_add": ("tune_controller", "trial"),
     _RESULT: ("tune_controller", "trial", "result"),
@@ -158,8 +161,15 @@ class TrialSchedulerAdapter(Scheduler):
         self.metric, self.mode = metric or self.metric, mode or self.mode
         return bool(taken)
 
+    @property
+    def has_run(self) -> bool:
+        """Whether it has been told of trials, here or by another adapter."""
+        return getattr(self.adapted, _HAS_RUN, False) is True
+
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Pass on a new trial."""
+        with contextlib.suppress(AttributeError):  # one with __slots__
+            setattr(self.adapted, _HAS_RUN, True)
         return self._told("on_trial_add", self._trial(trial))
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:

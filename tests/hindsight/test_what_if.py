@@ -221,3 +221,41 @@ def test_several_schedulers_are_compared(late_bloomer):
     assert ["asha", "6s", "50", "%", "6", "0.7", "0.65", "t00000", "2", "2", "0"] in rows
     assert ["in", "full", "12s", "-", "12", "0.05", "-", "-", "-", "-", "-"] in rows
     assert set(comparison.as_dict()) == {"asha", "nobody"}
+
+
+class HalvesAtTwo:
+    """A scheduler with Ray Tune's signatures: at the second iteration, a trial that is worse than the best one so far stops."""
+
+    def __init__(self):
+        self.best = float("inf")
+
+    def on_trial_result(self, tune_controller, trial, result):
+        is_worse = result["training_iteration"] == 2 and result["loss"] > self.best
+        self.best = min(self.best, result["loss"])
+        return "STOP" if is_worse else "CONTINUE"
+
+
+def test_a_scheduler_with_the_signatures_of_ray_tune_answers_as_it_would_have_run(record, worlds):
+    world = worlds.World([[3, 2, 1], [5, 4, 3], [2, 1, 0.5]], [1.0, 1.0, 1.0])
+    recorded = record(world)
+    scheduler = HalvesAtTwo()
+    answer = tune.what_if(recorded.path, scheduler)
+    assert [len(result.metrics_dataframe) for result in record(world, HalvesAtTwo()).grid] == [3, 2, 3]
+    assert answer.replayed.num_iterations == 8
+    assert answer.scheduler == "HalvesAtTwo(...)"
+    assert tune.what_if(recorded.path, scheduler).replayed.num_iterations == 8  # the scheduler is left as it is
+    assert tune.what_if(recorded.path, {"halves": scheduler})["halves"].replayed.num_iterations == 8
+
+
+def test_a_scheduler_with_the_signatures_of_ray_tune_that_has_run_is_refused(record, worlds):
+    world = worlds.World([[3, 2, 1], [5, 4, 3]], [1.0, 1.0])
+    scheduler = HalvesAtTwo()
+    recorded = record(world, scheduler)
+    with pytest.raises(ValueError, match=r"scheduler must not have run before, got .*HalvesAtTwo.*; construct another one"):
+        tune.what_if(recorded.path, scheduler)
+
+
+def test_a_scheduler_class_is_to_be_called(record, worlds):
+    recorded = record(worlds.World([[3, 2, 1]], [1.0]))
+    with pytest.raises(TypeError, match="call it"):
+        tune.what_if(recorded.path, HalvesAtTwo)

@@ -10,6 +10,7 @@ from typing import Any
 
 from schedulers import create_scheduler
 from schedulers.scheduler import NoExperiment, Scheduler
+from schedulers.trial_scheduler import TrialSchedulerAdapter, adapted
 from tuner.analysis.ranking import Mode, check_mode, mode_for
 from tuner.plan import derived_seed
 
@@ -30,22 +31,22 @@ class Objective:
     mode: Mode
 
 
-def checked(scheduler: Any, arguments: Mapping[str, Any]) -> Scheduler:
+def checked(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
     """Return a scheduler of its own for a replay.
 
     Args:
-        scheduler: A scheduler, or the short name of one.
+        given: A scheduler, also one with Ray Tune's signatures, or the short name of one.
         arguments: Those of a scheduler that is named.
 
     Raises:
         TypeError: If it is neither, or arguments are given that nobody takes.
-        ValueError: If there is no scheduler of that name, or it changes trials, which no recording can answer to.
+        ValueError: If there is no scheduler of that name, or it changes trials, which no recording can answer to; or if it has
+            Ray Tune's signatures and has run before, since there is no telling how it was constructed.
     """
-    if isinstance(scheduler, str):
-        scheduler = create_scheduler(scheduler, **arguments)
-    elif not isinstance(scheduler, Scheduler):
-        raise TypeError(f"scheduler must be a scheduler or the name of one, got {scheduler!r}; e.g. 'asha'")
-    elif arguments:
+    scheduler = create_scheduler(given, **arguments) if isinstance(given, str) else adapted(given)
+    if not isinstance(scheduler, Scheduler):
+        raise TypeError(f"scheduler must be a scheduler or the name of one, got {given!r}; e.g. 'asha'")
+    if arguments and not isinstance(given, str):
         raise TypeError(f"arguments must come with the name of a scheduler, got {sorted(arguments)}; give them to the scheduler itself")
     if scheduler.changes_trials or getattr(scheduler, "needs_population", False):
         raise ValueError(cannot_be_replayed(scheduler))
@@ -54,6 +55,8 @@ def checked(scheduler: Any, arguments: Mapping[str, Any]) -> Scheduler:
 
 def _fresh(scheduler: Scheduler) -> Scheduler:
     """Return an equal scheduler that has seen nothing."""
+    if isinstance(scheduler, TrialSchedulerAdapter) and scheduler.has_run:
+        raise ValueError(f"scheduler must not have run before, got {scheduler!r}, which has; construct another one")
     if isinstance(scheduler.experiment, NoExperiment):
         return copy.deepcopy(scheduler)
     kind = type(scheduler)
@@ -96,5 +99,7 @@ def connect(scheduler: Scheduler, objective: Objective, recording: Recording) ->
 
 def description_of(scheduler: Scheduler) -> str:
     """Return a scheduler as it was constructed, e.g. ``AsyncHyperBandScheduler(max_t=27)``."""
+    if isinstance(scheduler, TrialSchedulerAdapter):
+        return f"{type(scheduler.adapted).__name__}(...)"
     listed = ", ".join(f"{name}={value!r}" for name, value in scheduler.declared_arguments.items())
     return f"{type(scheduler).__name__}({listed})"
