@@ -77,6 +77,12 @@ def launch_of(directory: Path, script: str | None = None, arguments: Sequence[st
     )
 
 
+def resume_line(directory: Path) -> str:
+    """Return the command that continues an experiment; empty where its script is not known, or not there any more."""
+    launch = launch_of(directory)
+    return launch.shell_line(**{RESUME: str(directory)}) if launch and Path(launch.script).is_file() else ""
+
+
 def rerun_value(directory: Path, trial_id: str) -> str:
     """Return the value of `RERUN` that asks for a trial."""
     return f"{trial_id}:{directory}"

@@ -63,6 +63,7 @@ from .mending import mend_logs
 from .observers import Observers
 from .plan import Plan
 from .rebuild import Rebuilt, rebuild
+from .relaunch import resume_line
 from .restoration import restore_line
 from .snapshots import Snapshots, usable
 from .suggestion_queue import CallerThread, ImmediateCaller, SuggestionQueue
@@ -299,7 +300,7 @@ class Run:
             CannotPause: If its scheduler pauses trials that cannot be paused.
             MetricNotReported: If a trial has completed and no trial has reported the metric.
         """
-        how = f"continue with\n    {restore_line(self._directory, self._plan)}"
+        how = _how_to_continue(self._directory, self._plan)
         rule = experiment.stop_reason.rule if experiment.stop_reason else ""
         if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
             raise MetricNotReported(f"{experiment.misuse}\n{_how_to_name_the_metric(self._directory, self._plan, experiment.stop_reason)}")
@@ -344,6 +345,13 @@ class Run:
             mend_logs(self._callbacks, trials, rows, stage.rebuilt.past.recent)
 
 
+def _how_to_continue(directory: Path, plan: Plan) -> str:
+    """Return what continues an experiment: a line of Python, and the command where the script is known."""
+    command = resume_line(directory)
+    in_python = f"continue with\n    {restore_line(directory, plan)}"
+    return f"{in_python}\nor in a shell with\n    {command}" if command else in_python
+
+
 def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
     """Return what a stored experiment has come to, without running or changing anything.
 
@@ -359,7 +367,7 @@ def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
 def _how_to_go_on(defect: BaseException, directory: Path, plan: Plan) -> str:
     """Return what can still be restored of an experiment that a defect has ended."""
     if not isinstance(defect, StorageLost):
-        return f"what had been reported is kept; when this is mended, continue with\n    {restore_line(directory, plan)}"
+        return f"what had been reported is kept; when this is mended, {_how_to_continue(directory, plan)}"
     if defect.is_deleted:
         return (
             "what had been reported is lost, but for the log files and checkpoints that are still there; with a backup of the directory, "

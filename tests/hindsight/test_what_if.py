@@ -251,7 +251,7 @@ def test_a_scheduler_with_the_signatures_of_ray_tune_that_has_run_is_refused(rec
     world = worlds.World([[3, 2, 1], [5, 4, 3]], [1.0, 1.0])
     scheduler = HalvesAtTwo()
     recorded = record(world, scheduler)
-    with pytest.raises(ValueError, match=r"scheduler must not have run before, got .*HalvesAtTwo.*; construct another one"):
+    with pytest.raises(ValueError, match=r"scheduler must not have run before, got .*HalvesAtTwo.*, which has; construct another one"):
         tune.what_if(recorded.path, scheduler)
 
 

@@ -56,7 +56,7 @@ def checked(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
 def _fresh(scheduler: Scheduler) -> Scheduler:
     """Return an equal scheduler that has seen nothing."""
     if isinstance(scheduler, TrialSchedulerAdapter) and scheduler.has_run:
-        raise ValueError(f"scheduler must not have run before, got {scheduler!r}, which has; construct another one")
+        raise ValueError(f"scheduler must not have run before, got {scheduler.adapted!r}, which has; construct another one")
     if isinstance(scheduler.experiment, NoExperiment):
         return copy.deepcopy(scheduler)
     kind = type(scheduler)
