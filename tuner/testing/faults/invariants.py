@@ -74,7 +74,7 @@ def acknowledged_results_survive(world: World, left: Transcript) -> None:
     require("I1", kept == sorted(kept, reverse=True), "a power cut has left a later result and taken an earlier one")
 
 
-def rows_are_whole(experiment: Experiment, left: Transcript) -> None:
+def rows_are_whole(experiment: Experiment, left: Transcript, stride: int) -> None:
     """I2: a trial's rows have no hole and no double, and none is missing that anybody was told of.
 
     Where it went on from another trial's checkpoint, they go on from that one's iteration.
@@ -82,7 +82,8 @@ def rows_are_whole(experiment: Experiment, left: Transcript) -> None:
     rows = table_of(experiment.trials, left)
     for trial in experiment.trials:
         iterations = [row["training_iteration"] for row in rows.of(trial.trial_id)]
-        require("I2", iterations == _iterations_of(trial), "rows of %s are %s, and should be %s", trial, iterations, _iterations_of(trial))
+        should = _iterations_of(trial, stride)
+        require("I2", iterations == should, "rows of %s are %s, and should be %s", trial, iterations, should)
 
 
 def table_of(trials: Sequence[Trial], left: Transcript) -> MemoryRows:
@@ -97,14 +98,14 @@ def table_of(trials: Sequence[Trial], left: Transcript) -> MemoryRows:
     return MemoryRows(reported, branches)
 
 
-def _iterations_of(trial: Trial) -> list[int]:
+def _iterations_of(trial: Trial, stride: int) -> list[int]:
     """Return the iterations that a trial's rows tell of."""
     found: list[int] = []
-    first = 1
+    first = stride
     for graft in trial.grafts:
-        found += range(first, first + graft.num_rows - len(found))
-        first = graft.from_iteration + 1
-    return found + list(range(first, first + trial.num_rows - len(found)))
+        found += [first + stride * number for number in range(graft.num_rows - len(found))]
+        first = graft.from_iteration + stride
+    return found + [first + stride * number for number in range(trial.num_rows - len(found))]
 
 
 def transitions_are_legal(experiment: Experiment) -> None:
@@ -155,7 +156,9 @@ def checkpoint_is_readable(world: World, start: StartWorker) -> None:
     if saved is None:
         raise Violation("I5", f"{start.trial_id} starts from {start.checkpoint.directory}, which is not there")
     require("I5", not saved.damage, "%s starts from %s, although %s", start.trial_id, start.checkpoint.directory, saved.damage)
-    require("I5", saved.num_steps == start.checkpoint.iteration, "%s holds %s steps", start.checkpoint, saved.num_steps)
+    require(
+        "I5", saved.num_steps * world.scenario.stride == start.checkpoint.iteration, "%s holds %s steps", start.checkpoint, saved.num_steps
+    )
 
 
 def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
@@ -166,7 +169,7 @@ def scheduler_facts_are_kept(world: World, scheduler: Scheduler) -> None:
     state, ledger = inner.state_dict(), world.ledger
     if ledger.has_forks:
         return  # a fork begins beyond levels that it never stood on
-    if state["settings"]["time_attr"] != "training_iteration" or len(state["brackets"]) != 1:
+    if state["settings"]["time_attr"] != "training_iteration" or len(state["brackets"]) != 1 or world.scenario.stride > 1:
         return
     [bracket] = state["brackets"]
     for level, rung in zip(inner.levels, bracket["rungs"], strict=True):

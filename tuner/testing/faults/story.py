@@ -156,7 +156,7 @@ def _end(world: World, session: Session, left: Transcript) -> Story:
     experiment = session.experiment
     invariants.transitions_are_legal(experiment)
     invariants.all_samples_are_used(world, experiment)
-    invariants.rows_are_whole(experiment, left)
+    invariants.rows_are_whole(experiment, left, world.scenario.stride)
     if world.logs:
         world.seen["log files compared with the table"] += 1
         table = invariants.table_of(experiment.trials, left)

@@ -250,7 +250,7 @@ class Workers:
 
     def _train(self, worker: _Worker) -> None:
         world = self._world
-        if worker.iteration >= world.scenario.num_iterations:
+        if worker.num_steps >= world.scenario.num_iterations:
             self._later(world.chance.choice(_LAST_TICKS), worker, self._complete)
             return
         ticks = worker.ticks + (world.chance.random() < 0.2)  # noqa: PLR2004
@@ -279,7 +279,7 @@ class Workers:
         worker.is_waiting = True
 
     def _step(self, worker: _Worker) -> dict[str, Any]:
-        worker.iteration += 1
+        worker.iteration += self._world.scenario.stride
         worker.num_steps += 1
         world, trial_id = self._world, worker.trial_id
         value = world.value_of(trial_id, worker.command.config, worker.num_steps)
