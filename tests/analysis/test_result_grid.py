@@ -354,7 +354,7 @@ def test_on_the_front_results_that_a_later_attempt_has_superseded_do_not_count(m
     grid = ResultGrid([again, steady], PATH, rows, several=(("loss", "min"), ("size", "min")))
     assert [result.trial_id for result in grid.get_best_results()] == ["t2"]
     assert grid.plot.data.pareto()["loss"].tolist() == [9, 2]
-    assert [row[2:4] for row in trial_table(grid._source())["rows"]] == [[2, 5], [9, 5]]
+    assert [row[3:5] for row in trial_table(grid._source())["rows"]] == [[2, 5], [9, 5]]
 
 
 def test_several_objectives_are_known_to_the_grid_that_fit_returns_and_to_one_read_back(experiment):

@@ -46,7 +46,9 @@ def _last_row(trial: Trial, rows: Rows, metric: str | None) -> dict[str, Any]:
     if metric and newest and newest.iteration is None:
         newest = tracked(trial, rows, metric, "min").last
     row = with_newest(trial.last_result, newest, metric)
-    return {METRIC_ITERATION: newest.iteration, **row} if newest and row else row
+    if newest and row:
+        row.setdefault(METRIC_ITERATION, newest.iteration)
+    return row
 
 
 def _trial_row(result: Result, metrics: Mapping[str, Any], told: Sequence[str]) -> dict[str, Any]:
