@@ -249,7 +249,7 @@ def test_all_trials_of_a_snapshot_from_an_earlier_release_are_known_to_the_sched
     assert list(later.roster.admitted) == ["t00000", "t00001"]
 
 
-def test_progress_counts_what_waits_and_not_as_finished_what_has_never_had_a_slot():
+def test_progress_counts_what_waits_and_not_as_finished_what_was_interrupted():
     talk = look_ahead()
     progress = look_at(talk.experiment, "demo", 0.0)
     assert progress.num_trials_by_status[Status.PENDING] == 3
@@ -258,4 +258,4 @@ def test_progress_counts_what_waits_and_not_as_finished_what_has_never_had_a_slo
     talk.say(StopRequested("signal.SIGINT"))
     talk.exit("t00000", Outcome.STOPPED)
     progress = look_at(talk.experiment, "demo", 0.0)
-    assert (progress.num_finished, progress.num_interrupted, progress.num_not_started, progress.num_stopped_early) == (2, 3, 2, 1)
+    assert (progress.num_finished, progress.num_interrupted, progress.num_not_started, progress.num_stopped_early) == (1, 3, 2, 1)

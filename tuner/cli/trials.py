@@ -291,7 +291,7 @@ def _compared(grid: ResultGrid) -> dict[str, Any]:
         "best_iteration": values.get(best_key(TRAINING_ITERATION)),
         "num_trials": len(grid),
         "num_failed": grid.num_errors,
-        "num_iterations": sum(trial.iteration for trial in grid.trials),
+        "num_iterations": sum(trial.num_rows for trial in grid.trials),
         "time_total_s": sum(float(trial.last_result.get(TIME_TOTAL_S) or 0.0) for trial in grid.trials),
         "path": grid.experiment_path,
         **(flat_config(best.best_config) if best else {}),

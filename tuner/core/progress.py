@@ -27,7 +27,7 @@ class Progress:
         num_interrupted: How many of the TERMINATED ones have been interrupted and may be continued.
         num_not_started: How many of these were interrupted before there was a slot for them.
         num_total: How many trials there will be, None where that is open.
-        num_finished: How many trials are TERMINATED or in ERROR, without those that have never been started.
+        num_finished: How many trials are TERMINATED or in ERROR, without interrupted ones, which have yet to go on.
         num_underway: What the other trials have behind them, in whole trials: running ones by their share of a full training, paused ones
             as one each, since most of those will stay behind.
         full_iteration: ``training_iteration`` at which a full training ends; None where that is open.
@@ -156,7 +156,7 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration:
         full_iteration: ``training_iteration`` at which a full training ends; None where that is open.
     """
     roster, settings, leaders = experiment.roster, experiment.settings, experiment.best.leaders
-    num_not_started = roster.num_not_started
+    num_over = roster.num_by_status[Status.TERMINATED] + roster.num_by_status[Status.ERROR]
     behind = sum(min(1.0, trial.iteration / full_iteration) for trial in roster.live.values()) if full_iteration else 0.0
     return Progress(
         name=name,
@@ -165,9 +165,9 @@ def look_at(experiment: Experiment, name: str, elapsed_s: float, full_iteration:
         num_trials_by_status=dict(roster.num_by_status),
         num_stopped_early=roster.num_by_ending[Ending.STOPPED_EARLY],
         num_interrupted=roster.num_by_ending[Ending.INTERRUPTED],
-        num_not_started=num_not_started,
+        num_not_started=roster.num_not_started,
         num_total=None if settings.max_trials is None else settings.max_trials + roster.num_forked,
-        num_finished=roster.num_by_status[Status.TERMINATED] + roster.num_by_status[Status.ERROR] - num_not_started,
+        num_finished=num_over - roster.num_by_ending[Ending.INTERRUPTED],
         num_underway=len(roster.paused) + behind,
         full_iteration=full_iteration,
         elapsed_s=elapsed_s,
