@@ -86,6 +86,11 @@ def test_a_restore_is_told_where_the_trial_goes_on_afterwards(trial):
     ]
 
 
+def test_an_attempt_that_could_not_be_saved_is_told_as_such(trial):
+    (told,) = story_of(trial, [encode(WorkerExited("t00001", 1, Outcome.UNSAVED, BOOM), 1.0, [])])[1:]
+    assert told == "     1.00 s  attempt 1 ends, since it could not be saved: ValueError: boom"
+
+
 def test_of_a_trial_that_failed_for_good_it_is_told_why_it_was_not_tried_again(trial):
     records = [encode(WorkerExited("t00001", attempt, Outcome.FAILED, BOOM), float(attempt), []) for attempt in (1, 2)]
     trial.attempt = 2

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from schedulers.decisions import Reason
+from tuner.core.events import Outcome
 from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Ending, Trial
 from tuner.storage.strict_json import Opaque
@@ -106,7 +107,8 @@ class _Teller:
 
     def _ended(self, record: Mapping[str, Any]) -> Iterator[str]:
         failure = record["failure"]
-        yield f"attempt {record['a']} ends, {record['outcome']}" + (f": {failure['kind']}: {failure['message']}" if failure else "")
+        how = "since it could not be saved" if record["outcome"] == Outcome.UNSAVED else record["outcome"]
+        yield f"attempt {record['a']} ends, {how}" + (f": {failure['kind']}: {failure['message']}" if failure else "")
         # A trial that the user has stopped is not tried again in any case.
         if failure and self._why_given_up and record["a"] == self._last_attempt and not self._is_to_stop:
             yield f"is not tried again: {self._why_given_up}"
