@@ -155,7 +155,7 @@ def test_a_damaged_journal_leaves_the_files_of_the_trials(tmp_path):
     data = segment.read_bytes()
     shutil.rmtree(tmp_path / "exp" / SNAPSHOT, ignore_errors=True)
     segment.write_bytes(data[:200] + b"#" + data[201:])
-    with pytest.warns(RuntimeWarning, match="damaged at byte .* read are the files of its trials instead"):
+    with pytest.warns(RuntimeWarning, match="damaged at byte .* the files of its trials are read instead"):
         found = tune.ResultGrid.from_directory(tmp_path / "exp", "loss", "min")
     assert found.get_best_result() == expected.get_best_result()
     assert [result.metrics["loss"] for result in found] == [result.metrics["loss"] for result in expected]

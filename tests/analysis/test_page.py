@@ -115,6 +115,7 @@ def test_the_head_tells_what_people_ask_first(experiment, page_of):
         "15 stopped early",
         "5 completed",
         "Saved by early stopping",
+        "Stopping 15 trials early saved about ",
     ):
         assert told in text
 
@@ -210,6 +211,7 @@ def test_several_objectives_have_a_front_in_place_of_a_best_trial(experiment, pa
     assert {"importance", "importance-2", "curves", "slices"} <= set(sections)
     assert f"Pareto front{len(front)} of 24 trials" in page.text
     assert "no trial is the best" not in page.text
+    assert "framed" not in page.text
     table = page.data("trials")
     assert table["columns"][3:5] == ["accuracy", "size"]
     assert [row[0] for row in table["rows"][: table["num_best"]]] == [result.trial_id for result in front]
@@ -260,6 +262,7 @@ def test_there_is_a_page_of_whatever_there_is(make, grid, page_of, matter):
     trials, metric, told = matter
     page = page_of(grid(trials(make), metric, metric and "min"))
     assert told in page.text
+    assert {attrs["href"][1:] for tag, attrs in page.elements if tag == "a"} <= {"best", *page.sections()}
     page.data("figures")
     page.data("trials")
 
@@ -271,14 +274,20 @@ def test_parameters_may_be_anything(make, grid, page_of, value):
     assert [row[0] for row in page.data("trials")["rows"]] == [f"t{n}" for n in range(12)]
 
 
+def test_importances_name_what_has_to_be_installed(make, grid, page_of, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    page = page_of(grid([make.trial(f"t{n}", [{"loss": float(n)}], config={"x": n}) for n in range(12)]))
+    assert 'needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"' in page.text
+
+
 def test_what_is_left_out_is_said(make, tmp_path, page_of):
     trials, rows = [], {}
     for n in range(210):
         trials.append(make.trial(f"t{n:03d}", [{"loss": float(n)}], config={"x": n}))
         rows[trials[-1].trial_id] = [{"loss": float(n) + step / 300, "training_iteration": step} for step in range(300 if n == 0 else 1)]
     page = page_of(ResultGrid(trials, str(tmp_path), MemoryRows(rows), "loss", "min"))
-    assert "Drawn are 200 of 210 trials: the best 100, and others spread evenly over the ranks." in page.text
-    assert "curves with more than 200 points (1 here)" in page.text
+    assert "Shows 200 of 210 trials: the best 100, and others spread evenly over the ranks." in page.text
+    assert "A curve with more than 200 points (1 here)" in page.text
     curves = next(figure for figure in page.data("figures") if figure["place"] == "chart-curves")
     assert sum(value is None for trace in curves["data"] for value in trace["x"]) == 200
 

@@ -181,7 +181,7 @@ def test_a_damaged_journal_is_said_and_the_trials_files_are_shown(call, plain):
     (segment,) = (plain / "journal").glob("*.log")
     segment.write_bytes(segment.read_bytes().replace(b'"k":"started"', b'"k":"stirred"', 1))
     done = call("show", "plain")
-    assert "read are the files of its trials instead" in done.stderr
+    assert "the files of its trials are read instead" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert len(done.stdout.splitlines()) == 4
 

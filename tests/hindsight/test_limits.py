@@ -82,7 +82,7 @@ def test_what_population_based_training_recorded_is_refused():
         ),
     )  # fmt: skip
     assert any(trial.grafts for trial in simulation.grid.trials)
-    with pytest.raises(ValueError, match="went on from another one's checkpoint; what population based training recorded"):
+    with pytest.raises(ValueError, match="what-if cannot replay population based training: trials changed their configuration"):
         tune.what_if(simulation.grid, FIFOScheduler(), slots=1)
 
 

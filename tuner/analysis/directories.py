@@ -57,7 +57,7 @@ def read_directory(directory: Path) -> Found:
             found = _from_folders(directory)
         except FileNotFoundError:
             raise damage from None
-        told = f"{damage}; read are the files of its trials instead, which may lack the latest results"
+        told = f"{damage}; the files of its trials are read instead, which may lack the latest results"
         warnings.warn(told, RuntimeWarning, stacklevel=3)
         return found
     trials, settings = stored.experiment.trials, stored.experiment.settings

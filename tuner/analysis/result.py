@@ -79,8 +79,8 @@ class Result:
         """Return the result of a trial of which there is only the directory.
 
         Args:
-            path: The trial's directory, wherever it has been moved to. Read are ``params.json``, ``result.json`` (``progress.csv`` where
-                there is none), the manifests of the checkpoints and ``error.txt``.
+            path: The trial's directory, wherever it has been moved to. What is read there is ``params.json``, ``result.json``
+                (``progress.csv`` where there is none), the manifests of the checkpoints and ``error.txt``.
 
         Returns:
             A result without `ending`, its checkpoints ranked by recency, with an error only if the trial did not go on after it.

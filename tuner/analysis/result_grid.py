@@ -93,7 +93,7 @@ class ResultGrid(Sequence[Result]):
     def from_directory(cls, path: str | os.PathLike[str], metric: str | None = None, mode: Mode | None = None) -> ResultGrid:
         """Return what lies in the directory of an experiment; no training code is needed, nothing is unpickled and nothing changed.
 
-        The experiment may have ended, been killed or moved, or still be running: read is what has been written so far, and a later call
+        The experiment may have ended, been killed or moved, or still be running: what has been written so far is read, and a later call
         reads more. Ray Tune's directories are read as well, from what is plain JSON in them, and so are those of which only the trials'
         own files are left.
 

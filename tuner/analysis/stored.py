@@ -1,7 +1,7 @@
 """An experiment as its directory tells it: no training code, no search space, nothing unpickled, nothing changed.
 
 The journal says what has happened and what was decided, so the fold comes to the state in which the experiment was left, whoever its
-scheduler and searcher were. It may still be running: read is what has been written so far.
+scheduler and searcher were. It may still be running: what has been written so far is read.
 """
 
 from __future__ import annotations

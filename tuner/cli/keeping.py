@@ -111,9 +111,9 @@ def size(size_bytes: Any) -> str:
 def doctor(experiment: Path, output: Output, *, deep: bool) -> int:
     """Check that an experiment is whole, and say what to do where it is not.
 
-    Looked at are the folder's permissions, the declaration, the lock, every record of the journal, the snapshots, every checkpoint
-    against its manifest, leftovers, and the room that is left on the disk. Nothing is changed, and a driver may be at work. Ends with 0
-    where all is well and with 1 where anything is damaged or left over.
+    It looks at the folder's permissions, the declaration, the lock, every record of the journal, the snapshots, every checkpoint against
+    its manifest, leftovers, and the room that is left on the disk. Nothing is changed, and a driver may be at work. Ends with 0 where all
+    is well and with 1 where anything is damaged or left over.
 
     \b
     Examples:

@@ -29,6 +29,7 @@ from .timing import Pace, Timing, read_timing
 _INDEPENDENT: Final = frozenset({"BasicVariantGenerator"})
 """Searchers that would have proposed the same, whatever had become of the trials."""
 _LIMITER: Final = "ConcurrencyLimiter"
+_MAX_LISTED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +152,10 @@ def _is_fork(trial: Trial) -> bool:
 
 def _refuse_grafts(trials: Sequence[Trial]) -> None:
     if grafted := [trial.trial_id for trial in trials if trial.grafts and not _is_fork(trial)]:
+        listed = ", ".join(grafted[:_MAX_LISTED]) + (", ..." if len(grafted) > _MAX_LISTED else "")
         raise ValueError(
-            f"recording must hold curves of one configuration each, got {len(grafted)} trials, {grafted[:3]}..., that went on from another "
-            "one's checkpoint; what population based training recorded cannot be judged by another scheduler"
+            f"what-if cannot replay population based training: trials changed their configuration while they ran ({listed}); it needs an "
+            "experiment in which each trial kept its own"
         )
 
 

@@ -62,7 +62,7 @@ def fit_and_report(
         **fit_params: Passed on to ``partial_fit`` or ``fit``, e.g. ``sample_weight``.
 
     Returns:
-        The estimator. Reported are ``"score"``, or the scores by name.
+        The estimator. What is reported is ``"score"``, or the scores by name.
 
     Raises:
         TypeError: If the estimator cannot be trained by steps.

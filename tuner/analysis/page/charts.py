@@ -91,7 +91,7 @@ def _pareto(source: Source) -> Chart:
 def _thinned(points: Sequence[Tradeoff]) -> tuple[list[Tradeoff], str]:
     """Return the points that are drawn, the front among them, and what is to be said about those that are not."""
     shown = [point for point in points if point.is_on_front] + spread([point for point in points if not point.is_on_front], _MAX_POINTS)
-    return shown, f" Drawn are {len(shown):,} of {len(points):,} trials, the front among them." if len(shown) < len(points) else ""
+    return shown, f" Shows {len(shown):,} of {len(points):,} trials, with all of the front." if len(shown) < len(points) else ""
 
 
 def _curves(source: Source) -> Chart:
@@ -101,10 +101,11 @@ def _curves(source: Source) -> Chart:
     notes = [_objective_note(source).strip()]
     if len(source.trials) > MAX_TRIALS:
         half = MAX_TRIALS // 2
-        notes.append(f"Drawn are {MAX_TRIALS} of {len(source.trials):,} trials: the best {half}, and others spread evenly over the ranks.")
+        notes.append(f"Shows {MAX_TRIALS} of {len(source.trials):,} trials: the best {half}, and others spread evenly over the ranks.")
     if num_long:
         notes.append(
-            f"Of curves with more than {MAX_POINTS} points ({num_long} here) first, last, extremes and others evenly between are drawn."
+            f"A curve with more than {MAX_POINTS} points ({num_long} here) is drawn from its first, last and extreme points and others "
+            "evenly spaced between them."
         )
     return Chart("curves", "Learning curves", " ".join(filter(None, notes)), curves_figure(found, metric, mode, TRAINING_ITERATION))
 
@@ -130,12 +131,12 @@ def _importance(source: Source, name: str = "importance") -> Chart:
     except (ImportError, ValueError) as error:
         return Chart(name, title, f"Not shown: {error}.", None)
     num_params, num_best = len(found.shares), num_best_of(found.num_trials)
-    more = f" Drawn are the first 20 of {num_params}." if num_params > 20 else ""  # noqa: PLR2004  (of the figure)
+    more = f" Shows the first 20 of {num_params} parameters." if num_params > 20 else ""  # noqa: PLR2004  (of the figure)
     compared = f"{found.num_trials:,} of {len(source.trials):,} trials by {source.metric} at iteration {found.iteration}"
     return Chart(
         name,
         title,
-        f"Compared are {compared}: how differently each parameter is distributed among the best {num_best} (PED-ANOVA), ± its standard "
+        f"Compares {compared}: how differently each parameter is distributed among the best {num_best} (PED-ANOVA), ± its standard "
         f"error.{more}",
         importance_figure(found),
         is_wide=False,
@@ -155,9 +156,9 @@ def _parameters(source: Source) -> Iterator[Chart]:
         + (" A line below an axis: the trial has no such parameter." if _is_conditional(source, shown) else "")
     ]
     if len(source.trials) > len(lines):
-        notes.append(f"Drawn are {len(lines)} of {len(source.trials):,} trials, spread evenly over the ranks, the best one among them.")
+        notes.append(f"Shows {len(lines)} of {len(source.trials):,} trials, spread evenly over the ranks, with the best one.")
     if len(every) > len(shown):
-        notes.append(f"Drawn are the {len(shown)} most important of {len(every)} parameters.")
+        notes.append(f"Shows the {len(shown)} most important of {len(every)} parameters.")
     yield Chart(
         "parallel",
         "Parallel coordinates",
@@ -167,9 +168,7 @@ def _parameters(source: Source) -> Iterator[Chart]:
     )
     sliced = chosen_axes(source, None, _MAX_SLICES)
     dots = tried(source, _MAX_POINTS)
-    note = (
-        f"Drawn are {len(dots):,} of {len(source.trials):,} trials, spread evenly over the ranks." if len(source.trials) > len(dots) else ""
-    )
+    note = f"Shows {len(dots):,} of {len(source.trials):,} trials, spread evenly over the ranks." if len(source.trials) > len(dots) else ""
     note = f"{_objective_note(source)}{note}"
     yield Chart("slices", "Parameter against metric", note, slice_figure(dots, sliced, metric, mode), min_width=220 * min(3, len(sliced)))
 
@@ -184,9 +183,9 @@ def _rungs(source: Source) -> Iterator[Chart]:
         brackets = {entry.bracket for entry in entries}
         note = "A dot is a trial at a rung; above each rung: how many came → how many went on."
         if len(brackets) > MAX_BRACKETS:
-            note += f" Drawn are the {MAX_BRACKETS} largest of {len(brackets)} brackets."
+            note += f" Shows the {MAX_BRACKETS} largest of {len(brackets)} brackets."
         if any(count > MAX_DOTS for count in Counter((entry.bracket, entry.level, entry.fate) for entry in entries).values()):
-            note += f" Of more than {MAX_DOTS} dots of one colour at a rung, not more than so many are drawn, evenly chosen."
+            note += f" At most {MAX_DOTS} dots of one colour are drawn at a rung, evenly chosen."
         best_id = source.best.trial_id if source.best else None
         figure = rungs_figure(entries, source.metric, source.mode, best_id)
         yield Chart("rungs", "Rungs and brackets", note, figure)
@@ -196,7 +195,7 @@ def _lineage(source: Source) -> Iterator[Chart]:
     stretches = lineage(source)
     if stretches:
         num_members = len({stretch.trial_id for stretch in stretches})
-        more = f" Drawn are {MAX_MEMBERS} of {num_members:,} members." if num_members > MAX_MEMBERS else ""
+        more = f" Shows {MAX_MEMBERS} of {num_members:,} members." if num_members > MAX_MEMBERS else ""
         note = f"Upright lines: a trial goes on from another one's checkpoint.{more}"
         yield Chart("lineage", "Lineage", note, lineage_figure(stretches, schedules(source)))
 
@@ -207,15 +206,16 @@ def _schedules(source: Source) -> Iterator[Chart]:
         note = "Each line follows a trial back to where its training began, over all trials that it descends from."
         num_lines = len({step.trial_id for step in steps})
         if num_lines > MAX_MEMBERS:
-            note += f" Drawn are the best one of {num_lines:,} trials and the first {MAX_MEMBERS} others."
+            note += f" Shows the best one of {num_lines:,} trials and the first {MAX_MEMBERS} others."
         yield Chart("schedules", "Schedules of hyperparameters", note, schedules_figure(steps), min_width=520)
 
 
 def _slots(source: Source) -> Iterator[Chart]:
     runs = spans(source)
     if runs:
-        note = f"{len(runs):,} runs of {len({run.trial_id for run in runs}):,} trials; the best one is framed."
-        yield Chart("slots", "Which trial ran when", note, slots_figure(runs, source.best.trial_id if source.best else None))
+        best_id = source.best.trial_id if source.best and not source.several else None
+        note = f"{len(runs):,} runs of {len({run.trial_id for run in runs}):,} trials{'; the best one is framed' if best_id else ''}."
+        yield Chart("slots", "Which trial ran when", note, slots_figure(runs, best_id))
 
 
 def _quality(source: Source) -> Iterator[Chart]:

@@ -70,8 +70,8 @@ def _saved(figures: Headline) -> str:
     if saving is None:
         return _cell("Saved by early stopping", "nothing", "No trial was stopped early.")
     more = (
-        f"about {seconds(saving.time_s)}: {saving.iterations:,} iterations that {saving.num_trials:,} trials did not train, "
-        f"up to {saving.full_iterations:,} each, at their own pace"
+        f"Stopping {saving.num_trials:,} trial{'s' if saving.num_trials > 1 else ''} early saved about {saving.iterations:,} iterations "
+        f"({seconds(saving.time_s)}), compared with training to iteration {saving.full_iterations:,}."
     )
     return _cell("Saved by early stopping", f"{100 * saving.share:.0f} %", more)
 
@@ -110,7 +110,7 @@ def front_section(source: Source) -> str:
         config = trial.evaluated_params
         values = [short_text(value) for value in values_of(trial, source.several, source.value_of) or ()]
         rows.append([trial.trial_id, *values, *(short_text(config[name]) if name in config else _NONE for name in params)])
-    note = "No other trial beats these in every objective; compared are last values."
+    note = "No other trial beats these in every objective, by last values."
     if len(front) > len(rows):
         note += f" The first {len(rows)} of {len(front):,}."
     return _table("front", "Pareto front", ["trial", *objectives, *params], rows, note if rows else "No trial has a finite value of each.")

@@ -53,7 +53,7 @@ def page(source: Source) -> str:
     """Return the report of an experiment as HTML."""
     from plotly.offline import get_plotlyjs  # noqa: PLC0415  (an extra)
 
-    found = list(charts(source))
+    found, setup = list(charts(source)), setup_section(source)
     scripts = [get_plotlyjs().replace("\r\n", "\n"), _asset("page.js")]
     date = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     title = escape(Path(source.experiment_path).name)
@@ -64,12 +64,12 @@ def page(source: Source) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>",
             head(source),
-            _navigation(source, found),
+            _navigation(source, found, has_setup=bool(setup)),
             f'<main>\n<div class="grid">\n{best_section(source)}{front_section(source)}',
             *map(_section, found),
             tables(source),
             failures_section(source),
-            setup_section(source),
+            setup,
             "</div>\n</main>",
             f"<footer>Made by tuner-hpo {THIS_RELEASE} on {date}; nothing in this file is loaded from elsewhere.</footer>",
             _data("figures", [_figure(chart) for chart in found if chart.figure is not None]),
@@ -92,14 +92,14 @@ def _policy(scripts: list[str]) -> str:
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def _navigation(source: Source, found: list[Chart]) -> str:
+def _navigation(source: Source, found: list[Chart], *, has_setup: bool) -> str:
     links = [
         *([("best", "Best trial")] if source.best else []),
         *([("front", "Pareto front")] if source.several else []),
         *((chart.name, chart.title) for chart in found),
         ("all-trials", "Trials"),
         ("slowest", "Slowest and failed"),
-        ("setup", "How it was searched"),
+        *([("setup", "How it was searched")] if has_setup else []),
     ]
     return "<nav><div>" + "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in links) + "</div></nav>"
 

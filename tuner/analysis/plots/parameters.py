@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from tuner.analysis.importances import At, Evaluator, Importances, evaluated_trials, importances, is_logarithmic
+from tuner.analysis.importances import At, Evaluator, Importances, evaluated_trials, importances, is_logarithmic, require_optuna
 from tuner.analysis.ranking import is_finite, rank
 from tuner.core.result import flatten
 from tuner.core.trial import Trial
@@ -154,6 +154,7 @@ def param_importances(source: Source, evaluator: Evaluator = "ped_anova", at: At
         ImportError: If Optuna or, for the forests, scikit-learn is not installed.
         ValueError: If there are too few trials, no parameter differs, or the experiment has no metric and no other one is named.
     """
+    require_optuna()
     metric, mode = source.objective
     trials, iteration = evaluated_trials(source.trials, source.rows, metric, at)
     ranked = sorted(trials, key=lambda trial: rank(trial.value, mode), reverse=True)
