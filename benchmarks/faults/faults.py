@@ -1,4 +1,4 @@
-"""The fault cases, F1 to F27. A new test for a case is one more line in its list."""
+"""The fault cases, F1 to F30. A new test for a case is one more line in its list."""
 
 from __future__ import annotations
 
@@ -353,5 +353,45 @@ FAULTS = [
         "a long journal: 1,000 and 10,000 trials of 100 results",
         "restored within 1 s and 2 s, with a driver below 300 MB",
         [Bench("long_journal --trials 1000"), Bench("long_journal --trials 10000")],
+    ),
+    Case(
+        "F28",
+        "the journal is removed, emptied, zeroed, overwritten or cut, or its newest segment is, before the first snapshot and after; a "
+        "death or a power cut may have come between any two steps before",
+        'a restore, resume="auto" and prune refuse with what is missing, what is there and the line that salvages it, and change nothing; '
+        "doctor says the same; salvage keeps aside what contradicts the journal; no death and no power cut leads to a refusal",
+        [
+            Suite("faults/test_incomplete_journal"),
+            Suite("storage/test_lock", ["a_segment_is_noted_and_stays_noted", "of_a_lock_file_that_is_being_written_the_new_line_counts"]),
+            Suite("end_to_end/test_golden"),
+            Suite("simulation/test_faults"),
+        ],
+    ),
+    Case(
+        "F29",
+        "the directory or its journal is deleted, moved, replaced or unmounted while the experiment runs",
+        "nothing is acknowledged any more, trials leave, the run ends with an error that says what has happened and what can be restored; "
+        "nothing is written to what comes into its place; what was moved is continued from where it is",
+        [
+            Suite("faults/test_lost_storage"),
+            Suite("loggers/test_entries", ["where_the_directory_of_the_experiment_is_gone_none_is_made_in_its_place"]),
+        ],
+    ),
+    Case(
+        "F30",
+        "the lock file is deleted or replaced while the experiment runs",
+        "the driver stops as in F29 and the experiment can be restored; a second driver is refused, since the journal is held, too",
+        [
+            Suite(
+                "faults/test_lost_storage",
+                [
+                    "the_run_ends_with_what_has_happened_and_trials_leave_first",
+                    "a_second_driver_finds_the_first_though_the_lock_is_gone",
+                    "the_segment_that_is_written_is_held_and_no_other",
+                    "a_forked_child_does_not_keep_the_segment_when_its_parent_dies",
+                ],
+            ),
+            Suite("faults/test_two_drivers"),
+        ],
     ),
 ]

@@ -190,7 +190,7 @@ JOURNAL = _of(
     "tuner/storage/completeness.py",
     ("    if tail.epoch < mark.epoch:\n", "    if tail.epoch + 1 < mark.epoch:\n", "I14"),
     ("int(end.last[0].stem) < mark.segment", "not mark.segment", "I14"),
-    ("_MAX_AHEAD: Final = 2", "_MAX_AHEAD: Final = 0", "I14"),
+    ("_MAX_AHEAD: Final = 3", "_MAX_AHEAD: Final = 0", "I14"),
     ("            return False\n        return self.durability", "            pass\n        return self.durability", "I14"),
 ) + _of(
     "tuner/storage/recovery.py",

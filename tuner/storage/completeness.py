@@ -8,7 +8,7 @@ and checkpoints. Each of them follows the journal, whenever a process dies:
 - a snapshot is written when the record that it ends with has been synced;
 - a row is written when its record has been;
 - a checkpoint is committed before its record. A trial that has saved one because it was asked to does not wait before it reports another,
-  and there it waits; so at most two are ahead.
+  and there it waits; where it is told then to save and leave, since the journal is lost, a third comes after it.
 
 A power cut may take records that were not synced and leave files that followed them. Where the machine has been started anew since the
 last driver began, what the durability setting allows to be lost is therefore no contradiction.
@@ -47,7 +47,7 @@ _POWER_CUT_S: Final = 60.0
 """Under ``durability="group"``, a power cut takes 50 ms of training, or 21 times what a sync takes; no sync takes three seconds."""
 _ROW_BYTES: Final = (1 << 16, 4 << 20)
 """How much of the end of a file is read to find its last row: mostly enough, and always, since a result has at most 1 MiB."""
-_MAX_AHEAD: Final = 2
+_MAX_AHEAD: Final = 3
 """How many checkpoints a trial may have committed that the journal does not know yet."""
 _NUM_NAMED: Final = 4
 

@@ -74,6 +74,7 @@ RECOVERIES: Final = (
     "journal vanished in a power cut",
     "journal lacked what a power cut had taken",
     "journal without a segment refused",
+    "journal moved away, driver gave up",
     "several segments",
     "write cut back",
     "lines written again after a failed sync",

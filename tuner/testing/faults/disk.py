@@ -100,6 +100,7 @@ class VirtualDisk:
         self._open: dict[int, _File] = {}
         self._numbers = itertools.count(1)
         self._full_for = 0
+        self._moved: set[str] = set()
         self.num_refusals = 0
         self.seen: Counter[str] = Counter()
 
@@ -187,8 +188,8 @@ class VirtualDisk:
     def whereabouts(self, descriptor: int, path: Path) -> Whereabouts:
         """See `Disk.whereabouts`."""
         directory, name = _place(path)
-        is_in_place = self._entries.get(directory, {}).get(name) is self._open[descriptor]
-        return Whereabouts(is_in_place, is_deleted=not is_in_place)
+        is_in_place = directory not in self._moved and self._entries[directory].get(name) is self._open[descriptor]
+        return Whereabouts(is_in_place)
 
     def rename(self, source: Path, target: Path) -> None:
         """See `Disk.rename`."""
@@ -239,6 +240,20 @@ class VirtualDisk:
         number = next(self._numbers)
         self._open[number] = file
         return number
+
+    def move_away(self, directory: Path) -> None:
+        """Let somebody move a directory: until `put_back`, open files are not in their places. What is in it, a bystander still sees."""
+        self._moved.add(os.fspath(directory))
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a directory is not in its place."""
+        return bool(self._moved)
+
+    def put_back(self) -> bool:
+        """Put back what was moved away, and return whether something was."""
+        moved, self._moved = self._moved, set()
+        return bool(moved)
 
     def crash(self) -> None:
         """Take the descriptors from a dead process; what it wrote stays."""

@@ -48,6 +48,7 @@ class Fault(enum.StrEnum):
     CHECKPOINT_CUT = "checkpoint-cut"
     CHECKPOINT_DELETED = "checkpoint-deleted"
     CLOCK_JUMP = "clock-jump"
+    JOURNAL_MOVED = "journal-moved"
     CALLBACK_RAISES = "callback-raises"
     CALLBACK_WANTS_CHECKPOINT = "callback-wants-checkpoint"
     SCHEDULER_RAISES = "scheduler-raises"
@@ -85,7 +86,7 @@ FAULTS_AT: Final[Mapping[Occasion, tuple[Fault, ...]]] = {
     Occasion.START: (Fault.START_FAILS, Fault.START_HANGS),
     Occasion.SAVE: (Fault.SAVE_FAILS, Fault.SAVE_HANGS, Fault.SAVE_RAISES),
     Occasion.LEAVE: (Fault.STOP_IGNORED, Fault.CRASH_WHILE_STOPPING),
-    Occasion.REST: (Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED, Fault.CLOCK_JUMP),
+    Occasion.REST: (Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED, Fault.CLOCK_JUMP, Fault.JOURNAL_MOVED),
     Occasion.NOTICE: (Fault.CALLBACK_RAISES, Fault.CALLBACK_WANTS_CHECKPOINT, Fault.CALLBACK_WANTS_CHECKPOINT),
     Occasion.JUDGEMENT: (Fault.SCHEDULER_RAISES,),
     Occasion.SUGGESTION: (Fault.SEARCHER_RAISES,),

@@ -100,6 +100,7 @@ class Session:
             has_syncer=False,
             disk=world.disk,
             on_segment=world.note_segment,
+            look_period_s=0.0,
         )
         deleting = Deleting(world, journal)
         with journal, CheckpointCleaner(journal, deleting.discard) as cleaner:

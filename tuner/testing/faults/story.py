@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tuner.config import ResumeConfig
-from tuner.errors import DamagedJournal, StorageError
+from tuner.errors import DamagedJournal, StorageError, StorageLost
 from tuner.storage.layout import STAGING_PREFIX
 
 from . import derived, invariants, liaisons, losses
@@ -115,12 +115,17 @@ def _live(session: Session, world: World) -> bool:
     except PluginBroke:
         world.seen["plug-in raised, driver gave up"] += 1
         return False
+    except StorageLost as loss:
+        invariants.require("I9", world.disk.put_back(), "%s, though it was not", loss)
+        world.seen["journal moved away, driver gave up"] += 1
+        return False
     except DamagedJournal as damage:
         raise Violation("I14", str(damage)) from damage
     except StorageError as refusal:
         if world.disk.num_refusals == num_refusals:
             raise Violation("I9", f"refused for no reason: {refusal}") from refusal
         world.seen["disk refused, driver gave up"] += 1
+    invariants.require("I15", not world.disk.put_back() or world.fate.is_dead, "the journal was moved away, and its driver has gone on")
     journal = world.journal
     return journal is not None and journal.written_sequence == journal.last_sequence and not world.fate.is_power_out
 

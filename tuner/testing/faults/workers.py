@@ -132,7 +132,7 @@ class Workers:
         world.num_turns += 1
         invariants.takes_no_more_turns_than_needed(world)
         world.step()
-        if world.experiment:
+        if world.experiment and not world.disk.has_moved:  # else trials leave, and the core hears nothing of it any more
             invariants.pauses_have_checkpoints(world.experiment)
             liaisons.nobody_waits_for_what_is_there(world.experiment)
             liaisons.note_the_paused(world)
@@ -150,7 +150,7 @@ class Workers:
 
     def _check_all(self) -> None:
         experiment = self._world.experiment
-        if experiment is None:
+        if experiment is None or self._world.disk.has_moved:
             return
         invariants.transitions_are_legal(experiment)
         invariants.checkpoints_in_need_are_there(self._world, experiment)
@@ -212,6 +212,15 @@ class Workers:
     def _answer(self, command: AnswerReport) -> None:
         world, worker = self._world, self._live.get(command.trial_id)
         if worker is None or worker.command.attempt != command.attempt or not worker.is_waiting:
+            return
+        if world.disk.has_moved:
+            invariants.require("I15", command.verdict is Verdict.STOP, "%s, though its journal is gone", command)
+            worker.is_waiting = False
+            world.seen["told to leave without a journal"] += 1
+            if command.save:
+                self._save(worker, self._leave)
+            else:
+                self._leave(worker)
             return
         report = Report(command.trial_id, command.attempt, worker.iteration)
         invariants.answered_reports_are_written(world, report)

@@ -126,6 +126,9 @@ class World:
         match self.fate.strike(Occasion.REST):
             case None:
                 pass
+            case Fault.JOURNAL_MOVED:
+                if self.experiment:
+                    self.disk.move_away(self._journal_directory)
             case Fault.CLOCK_JUMP:
                 self.wall_offset_s += self.chance.choice((-86400.0, -3600.0, 3600.0, 86400.0))
             case fault:
@@ -148,6 +151,7 @@ class World:
     def begin_session(self) -> None:
         """Let another driver live."""
         self.fate.live_again()
+        self.disk.put_back()
         self.session += 1
         self.session_began = self.now
         self._synced_at = self.now
