@@ -124,10 +124,10 @@ def test_more_iterations_than_a_full_training_count_as_one():
     assert look_at(talk.experiment, "demo", 10.0, full_iteration=4).num_underway == 1.0
 
 
-@pytest.mark.parametrize(("num_pending", "remaining_s"), [(10, 10.0), (0, None)])
-def test_paused_trials_count_as_long_as_others_are_to_come_and_leave_the_end_open_after_that(num_pending, remaining_s):
-    statuses = {Status.PAUSED: 8, Status.TERMINATED: 2}
-    num_trials = 10 + num_pending
+@pytest.mark.parametrize(("num_to_come", "num_pending", "remaining_s"), [(10, 0, 10.0), (10, 10, 10.0), (0, 0, None)])
+def test_paused_trials_count_as_long_as_others_are_to_come_and_leave_the_end_open_after_that(num_to_come, num_pending, remaining_s):
+    statuses = {Status.PAUSED: 8, Status.TERMINATED: 2, Status.PENDING: num_pending}
+    num_trials = 10 + num_to_come
     progress = Progress(
         "demo", num_trials_by_status=statuses, num_total=num_trials, num_finished=2, num_underway=8.0, elapsed_s=10.0
     )  # fmt: skip

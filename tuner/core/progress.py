@@ -136,8 +136,9 @@ class Progress:
 
     @property
     def _is_open_end(self) -> bool:
-        num_trials = sum(self.num_trials_by_status.values())
-        return bool(self.num_trials_by_status.get(Status.PAUSED)) and self.num_total is not None and num_trials >= self.num_total
+        counts = self.num_trials_by_status
+        num_known = sum(counts.values()) - counts.get(Status.PENDING, 0)
+        return bool(counts.get(Status.PAUSED)) and self.num_total is not None and num_known >= self.num_total
 
 
 _MIN_FRACTION = 0.03
