@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import datetime as dt
 import difflib
@@ -179,12 +180,12 @@ class FailureConfig(Settings):
             checkpoint does not. None, the default, for never.
         stop_grace_s: How many seconds a trial has to save, clean up and leave once it has been told to stop, before it is killed.
         retry_on: Classes of exceptions that are worth all `max_failures` retries, or the names of such classes: ``[ConnectionError,
-            "OutOfMemoryError"]``. Derived classes count as well; they are recorded and compared by their bare names. Named here or not,
-            `ConnectionError` and `TimeoutError` are.
+            "OutOfMemoryError"]``. Derived classes count as well; they are recorded and compared by their bare names. `ConnectionError` and
+            `TimeoutError` are also worth them, unless `no_retry_on` names them or a class that they derive from.
         no_retry_on: Classes of exceptions that are worth no retry. None, the default, for those that mostly tell of a mistake in the code,
             which `NOT_WORTH_A_RETRY` lists: `AttributeError`, `ImportError`, `KeyError`, `NameError`, `NotImplementedError`,
-            `SyntaxError`, `TypeError`. What `retry_on` names is tried again in any case; an empty list has all tried again. Where several
-            classes fit, the one nearest to the exception's own counts.
+            `SyntaxError`, `TypeError`, as far as `retry_on` names neither them nor a class that they derive from. An empty list has all
+            tried again. Where `retry_on` and `no_retry_on` both fit, the class nearest to the exception's own counts.
         max_identical_failures: After how many times the same exception at the same line, without any progress in between, a trial is
             given up although it has retries left; 3 by default, None for no such limit.
         max_common_failures: After how many trials that failed with the same exception at the same line the experiment stops, as long as
@@ -248,8 +249,8 @@ class FailureConfig(Settings):
         return {
             "max_failures": self.max_failures,
             "fail_fast": bool(self.fail_fast),
-            "retry_on": tuple(dict.fromkeys([*given, *(name for name in WORTH_A_RETRY if name not in (refused or ()))])),
-            "no_retry_on": tuple(name for name in (NOT_WORTH_A_RETRY if refused is None else refused) if name not in given),
+            "retry_on": tuple(dict.fromkeys([*given, *_not_covered(WORTH_A_RETRY, refused or ())])),
+            "no_retry_on": _not_covered(NOT_WORTH_A_RETRY, given) if refused is None else refused,
             "max_identical_failures": self.max_identical_failures,
             "max_common_failures": common,
         }
@@ -557,6 +558,11 @@ def _exception_names(name: str, given: Any) -> tuple[str, ...] | None:
         if not isinstance(item, str) and not (isinstance(item, type) and issubclass(item, BaseException)):
             raise TypeError(f"{wanted}, got {item!r} in it")
     return tuple(item.rpartition(".")[2] if isinstance(item, str) else item.__name__ for item in given)
+
+
+def _not_covered(defaults: Sequence[str], given: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of the built-in exceptions that neither are named in what the user has given, nor derive from what is."""
+    return tuple(name for name in defaults if not any(kind.__name__ in given for kind in getattr(builtins, name).__mro__))
 
 
 def _check_amounts(resources: Any) -> None:

@@ -26,6 +26,9 @@ from .declarations import note
 from .fingerprint import fingerprint
 from .plan import Plan, Rerun, derived_seed
 
+_BEGINNING = ("created", "declared_name", "id", "seed", "settings", "rerun")
+"""What is written down of an experiment's beginning and stays as it was."""
+
 
 def storage_root(run: RunConfig) -> Path:
     """Return the absolute directory in which the experiment's own is made."""
@@ -59,7 +62,7 @@ def check_unused(directory: Path) -> None:
     Raises:
         ExperimentExists: If another driver has been there since its name was found free.
     """
-    if not is_experiment(directory) and (remains := remains_in(directory)):
+    if directory.is_dir() and not is_experiment(directory) and (remains := remains_in(directory)):
         raise ExperimentExists(
             f"{str(directory)!r} holds what is left of an experiment, such as {remains!r}, without {layout.DECLARATION} and journal; put "
             "them back from a backup, move the directory away, or choose another name"
@@ -151,7 +154,13 @@ def write_declaration(plan: Plan, settings: ExperimentSettings, directory: Path)
         StorageError: If it cannot be written.
     """
     created = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    beginning = {"created": created, "id": plan.experiment_id, "seed": plan.seed, "settings": settings.as_fields()}
+    beginning = {
+        "created": created,
+        "declared_name": plan.run.name,
+        "id": plan.experiment_id,
+        "seed": plan.seed,
+        "settings": settings.as_fields(),
+    }
     _write(beginning if plan.rerun is None else {**beginning, "rerun": dataclasses.asdict(plan.rerun)}, plan, directory)
 
 
@@ -167,7 +176,7 @@ def rewrite_declaration(plan: Plan, directory: Path, epoch: int) -> None:
         StorageError: If it cannot be written, or what was declared before not be read.
     """
     before = read_declaration(directory)
-    kept = {name: before[name] for name in ("created", "id", "seed", "settings", "rerun") if name in before}
+    kept = {name: before[name] for name in _BEGINNING if name in before}
     _write({**kept, MARK: mark_fields(epoch, plan.run.durability)}, plan, directory)
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 from tuner.core.events import BY_REQUEST, TIME_LIMIT, StopRequested
 from tuner.core.failure_causes import COMMON_FAILURE
@@ -33,6 +33,7 @@ _CAUSES: Final = {TIME_LIMIT: "the time limit", BY_REQUEST: "request"}
 _ECHO_S: Final = 0.1
 """A signal that follows this soon is the same wish: ``timeout`` and some shells tell a program first by itself, then with its group."""
 _MAX_WISHES: Final = 2
+_plain_exit: Final = sys.exit
 
 
 class Interrupts:
@@ -111,9 +112,27 @@ def is_script() -> bool:
 
 
 def end_script_with(code: int) -> None:
-    """Let the script run on, and have the process end with this exit code when it has come to its end."""
+    """Let the script run on, and have the process end with this exit code when it has come to its end.
+
+    A failure is the script's to judge: with `FAILED_EXIT_CODE`, a code that it gives `sys.exit` comes first.
+    """
     atexit.unregister(_leave)
     atexit.register(_leave, code)
+    sys.exit = _exit if code == FAILED_EXIT_CODE else _plain_exit
+
+
+def withdraw_failure() -> None:
+    """Take back the exit code of a failure, since a later experiment of the script has ended well."""
+    if sys.exit is _exit:
+        atexit.unregister(_leave)
+        sys.exit = _plain_exit
+
+
+def _exit(status: Any = None, /) -> NoReturn:
+    """End the script with the code that it names itself; ``sys.exit(None)`` names none."""
+    if status is not None and threading.current_thread() is threading.main_thread():
+        end_script_with(status if isinstance(status, int) else 1)  # of a text Python makes a 1, too
+    _plain_exit(status)
 
 
 def _leave(code: int) -> None:

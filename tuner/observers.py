@@ -22,8 +22,8 @@ from tuner.core.commands import (
     TrialSilent,
     TrialStarted,
 )
-from tuner.core.metric_watch import warning_for
-from tuner.core.result import TRAINING_ITERATION, flatten
+from tuner.core.metric_watch import own_keys, warning_for
+from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.stoppers import warning_of_direction
 from tuner.core.trial import CheckpointRecord, Ending, Trial
 from tuner.loggers.callback_list import CallbackList
@@ -92,7 +92,7 @@ class Observers:
     def begin_experiment(self, **info: Any) -> None:
         """Tell what is about to be run; see `Callback.setup`."""
         stop = info.get("stop")
-        self._awaited = set(stop) if isinstance(stop, Mapping) else set()
+        self._awaited = set(flatten(stop)) if isinstance(stop, Mapping) else set()
         self._thresholds = flatten(stop) if isinstance(stop, Mapping) and info.get("mode") == "min" else {}
         self._callbacks.call("setup", experiment_path=self._experiment_path, metric=self._metric, **info)
 
@@ -163,7 +163,7 @@ class Observers:
             case TrialEnded(trial):
                 self._look_for_direction(trial)
                 if self._awaited and trial.ending is Ending.COMPLETED:
-                    self._tell_of_awaited(trial, trial.summary)
+                    self._tell_of_awaited(trial)
                 call("on_trial_complete", **info)
             case TrialGrafted(trial, graft):
                 call("on_trial_exploit", graft=graft, **info)
@@ -180,14 +180,14 @@ class Observers:
     def _await_metrics(self, notice: ResultRecorded) -> None:
         self._awaited.difference_update(notice.flat)
         if self._awaited and notice.trial.num_rows >= _ENOUGH_RESULTS:
-            self._tell_of_awaited(notice.trial, notice.flat)
+            self._tell_of_awaited(notice.trial)
 
-    def _tell_of_awaited(self, trial: Trial, reported: Iterable[str]) -> None:
+    def _tell_of_awaited(self, trial: Trial) -> None:
         _log.warning(
             "trial %s has never reported %s, and so cannot meet this criterion; it has reported: %s",
             trial.trial_id,
             ", ".join(f"stop[{name!r}]" for name in sorted(self._awaited)),
-            ", ".join(sorted(reported)) or "nothing",
+            ", ".join(sorted({*own_keys(trial), TRAINING_ITERATION, TIME_TOTAL_S})) if trial.last_result else "nothing",
         )
         self._awaited.clear()
 

@@ -15,10 +15,11 @@ from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator, DuplicateGuard
 from searchers.foreign_words import check_words
 from searchers.searcher import Searcher, tell_properties
-from searchers.space import Path, SearchSpace, flat_name, leaves
+from searchers.space import Path, SearchSpace, flat_name, is_word, leaves
+from searchers.wrapper import SearcherWrapper
 from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
-from tuner.core.stoppers import Stopper, stopper_from
+from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
 from tuner.execution.registry import get_trainable
 from tuner.execution.resource_requests import DEFAULT_REQUEST, resources_for
 from tuner.execution.shipping import check_portable
@@ -30,7 +31,9 @@ from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from .defaults import chosen
 
 _USED_BY: Final = "_used_by"
-"""Attribute of a scheduler or searcher: the run that it has become part of."""
+"""Attribute of a scheduler, a searcher or a stopper of the user's own: the run that it has become part of."""
+_INNER: Final = ("searcher", "base_scheduler", "adapted")
+"""Attributes of schedulers and searchers that hold another one to which they pass on what they hear."""
 _MANY_SLOTS: Final = 10_000
 """More trials than ever run at once on one machine."""
 _MIN_PENDING: Final = 16
@@ -126,19 +129,30 @@ class Plan:
             ValueError: If one of them has a metric or mode of its own and another is given, cannot work with what it is given, or was
                 part of another experiment.
         """
-        self._take(self.scheduler, self.searcher)
+        _check_unused(self)
         metric, mode = self.tune.metric, self.tune.mode
         if not self.scheduler.set_search_properties(metric, mode, seed=derived_seed(self.seed, "scheduler")):
             raise _conflict(self.scheduler, metric, mode)
         spec = {"seed": derived_seed(self.seed, "searcher"), "num_samples": self.tune.num_samples, "experiment": self.experiment_id}
         if not tell_properties(self.searcher, metric, mode, self.space, spec):
-            raise _conflict(self.searcher, metric, mode)
-
-    def _take(self, *parts: Scheduler | Searcher) -> None:
-        """Mark scheduler and searcher as those of this experiment."""
-        _check_unused(self, *parts)
-        for part in _chain(parts):
+            raise _refusal(self.searcher, self)
+        for part in _lasting_parts(self):
             setattr(part, _USED_BY, self.run_id)
+
+    def check_resources(self, capacity: Mapping[str, float]) -> None:
+        """Check that trials can run with the resources that there are.
+
+        Args:
+            capacity: Total resources.
+
+        Raises:
+            ValueError: If a trial's resource request can never fit, or nothing limits how many trials run at once.
+        """
+        request = self._default_request()
+        if misfit := ResourcePool(capacity).misfit(request):
+            raise ValueError(f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)")
+        if not any(request.values()) and not self.tune.max_concurrent_trials:
+            raise ValueError(f"resources {request} ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials")
 
     def settings(self, capacity: Mapping[str, float]) -> ExperimentSettings:
         """Return what the core has to know.
@@ -147,14 +161,11 @@ class Plan:
             capacity: Total resources.
 
         Raises:
-            ValueError: If a trial's resource request can never fit.
+            ValueError: As `check_resources` does.
         """
+        self.check_resources(capacity)
         request = self._default_request()
         max_concurrent, max_trials = self.tune.max_concurrent_trials or None, self.searcher.num_trials_for(self.tune.num_samples)
-        if misfit := ResourcePool(capacity).misfit(request):
-            raise ValueError(f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)")
-        if not any(request.values()) and max_concurrent is None:
-            raise ValueError(f"resources {request} ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials")
         num_slots = ResourcePool(capacity).num_fitting(request, max_concurrent or _MANY_SLOTS)
         is_listed = type(self.searcher) is BasicVariantGenerator and not self.searcher.max_concurrent and max_trials is not None
         return ExperimentSettings(
@@ -217,19 +228,20 @@ def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config
         failure=run.failure_config or FailureConfig(),
         scheduler=choice.scheduler,
         searcher=_guarded(choice.searcher, tune),
-        stopper=stopper_from(run.stop),
+        stopper=unused(stopper_from(run.stop)),
         seed=secrets.randbits(32) if tune.seed is None else tune.seed,
         experiment_id=secrets.token_hex(8),
         remark=choice.remark,
     )
     plan.checkpoint.policy(is_class=is_class_trainable(trainable))
-    _check_unused(plan, plan.scheduler, plan.searcher)
+    _check_unused(plan)
     knows_optuna = any(type(part).__name__ == "OptunaSearch" for part in _chain([plan.searcher]))
     check_words(space, "param_space", accepts="optuna" if knows_optuna else None)
     _check_population(plan)
     for part in (plan.scheduler, plan.searcher):
-        if (tune.metric and part.metric not in (None, tune.metric)) or (tune.mode and part.mode not in (None, tune.mode)):
+        if _is_at_odds(part, tune.metric, tune.mode):
             raise _conflict(part, tune.metric, tune.mode)
+    _check_objective(plan)
     return plan
 
 
@@ -322,19 +334,59 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
 
 
 def _conflict(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> ValueError:
-    kind = type(part.searcher if isinstance(part, DuplicateGuard) else part).__name__
     return ValueError(
         f"metric and mode must be the same everywhere, got metric={metric!r}, mode={mode!r} in TuneConfig and metric={part.metric!r}, "
-        f"mode={part.mode!r} in {kind}; give them in one of the two places"
+        f"mode={part.mode!r} in {_kind_of(part)}; give them in one of the two places"
     )
 
 
-def _check_unused(plan: Plan, *parts: Scheduler | Searcher) -> None:
+def _is_at_odds(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> bool:
+    """Return whether a part has another metric or mode of its own than is given."""
+    return bool((metric and part.metric not in (None, metric)) or (mode and part.mode not in (None, mode)))
+
+
+def _refusal(searcher: Searcher, plan: Plan) -> ValueError:
+    """Return why a searcher has not taken its search properties: for another metric or mode, or else for another space than its own."""
+    metric, mode = plan.tune.metric, plan.tune.mode
+    searched = [flat_name(path) for path, leaf in leaves(plan.space) if is_word(leaf)]
+    if _is_at_odds(searcher, metric, mode) or not searched:
+        return _conflict(searcher, metric, mode)
+    return ValueError(
+        f"the search space must be given once, got one in {_kind_of(searcher)} and {', '.join(map(repr, searched))} to search in "
+        "param_space; give the space in one of the two places, with at most constants in the other"
+    )
+
+
+def _kind_of(part: Scheduler | Searcher) -> str:
+    while isinstance(part, SearcherWrapper):
+        part = part.searcher
+    return type(part).__name__
+
+
+def _check_objective(plan: Plan) -> None:
+    """Refuse a metric whose direction nothing tells: half of all searches would look for the worst."""
+    if plan.metric is None or plan.mode is not None:
+        return
+    named_by = next((type(part).__name__ for part in (plan.scheduler, plan.searcher) if part.metric), "TuneConfig")
+    raise ValueError(
+        f"mode must be 'min' or 'max' where a metric is named, got metric={plan.metric!r} in {named_by} without a mode; write "
+        "TuneConfig(mode='max'), or Tuner.restore(..., mode='max') for an experiment that exists, if a larger value is better, mode='min' "
+        "if a smaller one is"
+    )
+
+
+def _check_unused(plan: Plan) -> None:
     """Refuse what has become part of another experiment, whose trials it would mix up with those of this one."""
-    for part in _chain(parts):
+    for part in _lasting_parts(plan):
         if getattr(part, _USED_BY, plan.run_id) != plan.run_id:
             kind = type(part).__name__
             raise ValueError(f"{kind} must be new for each experiment, got one that another experiment has used; construct another {kind}")
+
+
+def _lasting_parts(plan: Plan) -> Iterator[Any]:
+    """Yield the objects of the user's that remember what has happened in an experiment."""
+    yield from _chain([plan.scheduler, plan.searcher])
+    yield from users_stoppers(plan.stopper)
 
 
 def _chain(parts: Iterable[Any]) -> Iterator[Any]:
@@ -343,4 +395,4 @@ def _chain(parts: Iterable[Any]) -> Iterator[Any]:
         part = outermost
         while part is not None and not isinstance(part, FIFOScheduler):
             yield part
-            part = getattr(part, "searcher", None) or getattr(part, "base_scheduler", None)
+            part = next(filter(None, (getattr(part, name, None) for name in _INNER)), None)

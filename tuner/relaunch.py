@@ -17,6 +17,7 @@ from typing import Any, Final
 from tuner.storage.declaration import read_environments
 from tuner.storage.folder import absolute_path
 
+from .config import RunConfig
 from .directory import Record, read_record
 from .environment import WITHHELD
 from .fingerprint import fingerprint
@@ -123,15 +124,25 @@ def take_resume(plan: Plan, own: Path | None) -> Path | None:
 
 def _check_same(variable: str, directory: Path, plan: Plan, instead: str) -> None:
     record = read_record(directory)
-    then = record.trainable.get("qualname"), _name_of(record)
-    now = fingerprint(plan.trainable, plan.name)["qualname"], plan.run.name or _name_of(record)
-    if then != now:
+    then, now = record.trainable.get("qualname"), fingerprint(plan.trainable, plan.name)["qualname"]
+    if then != now or not (plan.run.name is None or _can_be_named(record, plan.run)):
+        name = record.text.get("declared_name") or _folder_of(record)
         raise ValueError(
-            f"{variable} names the experiment {then[1]!r} of trainable {then[0]!r} in {str(directory)!r}, but the script begins with "
-            f"{plan.run.name or 'an unnamed one'!r} of {now[0]!r}; if it runs several experiments, call {instead} instead"
+            f"{variable} names the experiment {name!r} of trainable {then!r} in {str(directory)!r}, but the script begins with "
+            f"{plan.run.name or 'an unnamed one'!r} of {now!r}; if it runs several experiments, call {instead} instead"
         )
 
 
-def _name_of(record: Record) -> str:
-    """Return the name that the experiment had when it was begun; it may have been moved since."""
+def _can_be_named(record: Record, run: RunConfig) -> bool:
+    """Return whether an experiment was begun under the name that a script declares."""
+    if "declared_name" in record.text:
+        return bool(record.text["declared_name"] == run.name)
+    # Earlier releases wrote down the folder alone: the last part of the name, with a number behind it where the name was taken.
+    folder, last = _folder_of(record), str(run.name).rpartition("/")[2]
+    number = folder.removeprefix(f"{last}_") if run.if_exists == "new" else ""
+    return folder == last or number.isdecimal()
+
+
+def _folder_of(record: Record) -> str:
+    """Return the name of the folder in which the experiment was begun; it may have been moved since."""
     return str(record.text.get("name"))

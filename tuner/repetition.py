@@ -14,9 +14,9 @@ from searchers import BasicVariantGenerator
 from tuner.analysis.frames import flat_metrics
 from tuner.analysis.rows import JournalRows, Row, histories_of
 from tuner.analysis.stored import read_stored
-from tuner.core.result import AUTO_FILLED, TRAINING_ITERATION
+from tuner.core.result import AUTO_FILLED
 from tuner.core.stoppers import CombinedStopper, MaximumIterationStopper, stopper_from
-from tuner.core.trial import Trial
+from tuner.core.trial import Ending, Status, Trial
 from tuner.execution.resource_requests import resources_for, with_resources
 from tuner.execution.trainable import is_class_trainable
 from tuner.storage import layout
@@ -80,7 +80,7 @@ def plan_rerun(
     meant = _meant(trial, stored.experiment.trials, path)
     require_complete(meant.config, meant.trial_id)
     require_own_checkpoints(meant, path)
-    criterion, why = (stop, "") if stop is not None else _criterion(record, meant, trainable)
+    criterion, why = (stop, "") if stop is not None else _criterion(record, meant, trainable, stored.experiment.trials)
     given = {
         "callbacks": None,
         "stop": criterion,
@@ -96,7 +96,17 @@ def plan_rerun(
         raise ValueError(f"what {str(path)!r} could only describe cannot be restored: {', '.join(map(str, absent))}; use Tuner with it")
     objective = (record.text.get("metric"), record.text.get("mode"))
     metric, mode = objective if all(isinstance(part, str) for part in objective) else (None, None)
-    tune = TuneConfig(metric=metric, mode=mode, num_samples=1, scheduler=FIFOScheduler(), search_alg=BasicVariantGenerator())
+    changes_directory = record.parts["tune_config"].get("chdir_to_trial_dir")
+    tune = TuneConfig(
+        metric=metric,
+        mode=mode,
+        num_samples=1,
+        scheduler=FIFOScheduler(),
+        search_alg=BasicVariantGenerator(),
+        chdir_to_trial_dir=None if run.executor == "inline" else changes_directory,
+    )
+    if changes_directory and run.executor == "inline":
+        why += "\nit does not work in its own directory as it did, since executor='inline' has one working directory for all trials"
     if resources_for(trainable, meant.config) != dict(meant.resources):
         trainable = with_resources(trainable, dict(meant.resources))
     plan = make_plan(trainable, meant.config, tune, run)
@@ -131,8 +141,12 @@ def _meant(trial: str | int, trials: Sequence[Trial], path: Path) -> Trial:
     return by_id[wanted]
 
 
-def _criterion(record: Record, trial: Trial, trainable: Any) -> tuple[Any, str]:
-    """Return when the trial ends without its scheduler: where training ends that nobody stops early."""
+def _criterion(record: Record, trial: Trial, trainable: Any, trials: Sequence[Trial]) -> tuple[Any, str]:
+    """Return when the trial ends without its scheduler, and what the user is told of it.
+
+    That is where training ends that is not stopped early. Where nothing shows that it ever does, as after a time budget that no trial has
+    outlived, it ends at the iteration that it had reached; one that failed gets one more, to fail again.
+    """
     absent: list[Absent] = []
     stop = declarations.constructed(record.parts["run_config"].get("stop"), "run_config.stop", absent)
     is_lost = bool(absent)
@@ -142,10 +156,14 @@ def _criterion(record: Record, trial: Trial, trainable: Any) -> tuple[Any, str]:
     if full is not None:
         limit = MaximumIterationStopper(full)
         return (limit if is_lost else CombinedStopper(stopper_from(stop), limit)), ""
-    if is_lost or (is_class_trainable(trainable) and not isinstance(scheduler, FIFOScheduler)):
-        reached = max(1, trial.iteration)
-        return {TRAINING_ITERATION: reached}, f"it ends at iteration {reached}, which it had reached; stop= says otherwise"
-    return stop, ""
+    has_end = any(one.ending is Ending.COMPLETED for one in trials) or trial.status is Status.ERROR
+    if has_end and not is_lost and (isinstance(scheduler, FIFOScheduler) or not is_class_trainable(trainable)):
+        return stop, ""
+    has_failed = trial.status is Status.ERROR
+    end = max(1, trial.iteration + has_failed)
+    limit = MaximumIterationStopper(end)
+    why = f"it ends at iteration {end}, {'the one after its last result' if has_failed else 'which it had reached'}; stop= says otherwise"
+    return limit if is_lost or stop is None else CombinedStopper(stopper_from(stop), limit), why
 
 
 def _changes(record: Record, path: Path, plan: Plan) -> Iterator[str]:

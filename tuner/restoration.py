@@ -57,7 +57,10 @@ def restored_arguments(record: Record, directory: Path, given: Given) -> dict[st
     space = given.param_space
     if space is None:
         space = declarations.constructed(record.parts["param_space"], "param_space", absent)
-    tune = _settings("tune_config", given.tune_config, {**_recorded_parts(given, record, absent), **given.tune}, record, absent)
+    single = {**_recorded_parts(given, record, absent), **given.tune}
+    if given.tune_config is None and given.tune.get("mode") is None and lacks_mode(record):
+        single.setdefault("metric", None)  # what is known of the experiment can be read without
+    tune = _settings("tune_config", given.tune_config, single, record, absent)
     run = _settings("run_config", given.run_config, given.run, record, absent)
     if absent:
         listed = ", ".join(map(str, absent))
@@ -66,6 +69,12 @@ def restored_arguments(record: Record, directory: Path, given: Given) -> dict[st
             "to Tuner.restore"
         )
     return {"param_space": space, "tune_config": tune, "run_config": run}
+
+
+def lacks_mode(record: Record) -> bool:
+    """Return whether an experiment was declared with a metric and no mode, as earlier releases accepted it."""
+    declared = record.parts["tune_config"]
+    return declared.get("metric") is not None and declared.get("mode") is None
 
 
 def _recorded_parts(given: Given, record: Record, absent: list[Absent]) -> dict[str, Any]:

@@ -150,6 +150,7 @@ class Run:
         plan, directory = self._plan, self._directory
         inspect_folder(directory)
         check_secrets(plan.space)
+        plan.check_resources(machine_capacity(plan.run.resources))  # before scheduler and searcher become parts of this experiment
         plan.connect()
         with (
             self._console.showing_warnings(),
@@ -383,7 +384,9 @@ def _how_to_go_on(defect: BaseException, directory: Path, plan: Plan) -> str:
 
 def _how_to_name_the_metric(directory: Path, plan: Plan, reason: Reason) -> str:
     """Return how an experiment goes on whose metric no trial has reported."""
-    named_by = next((name for name, part in (("scheduler", plan.scheduler), ("search_alg", plan.searcher)) if part.metric), "")
+    parts = (("search_alg", plan.searcher), ("scheduler", plan.scheduler))
+    named_by = next((name for name, part in parts if len(part.objectives) > 1), "")
+    named_by = named_by or next((name for name, part in reversed(parts) if part.metric), "")
     name = "metric" if plan.tune.metric or not named_by else named_by
     given = (repr(reason.numbers["meant"]) if reason.numbers["meant"] else "...") if name == "metric" else name
     return (

@@ -19,6 +19,7 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.storage import strict_json
 from tuner.storage.checkpoints import locate
 from tuner.storage.configs import ConfigCodec, missing
+from tuner.storage.declaration import read_declaration
 from tuner.storage.layout import trial_path
 from tuner.storage.snapshot import Snapshot, SnapshotClock, load_newest, write_parts
 
@@ -307,8 +308,17 @@ def usable(plan: Plan, directory: Path) -> Snapshot | None:
     if snapshot is None:
         return None
     now, then = identity(plan), snapshot.state.get("identity")
-    is_same = isinstance(then, dict) and now == {"objective": now.get("objective"), **then}  # earlier releases did not note it
-    return snapshot if is_same else None
+    if isinstance(then, dict) and "objective" not in then:  # an earlier release has written it
+        then = {"objective": _declared_objective(directory), **then}
+    return snapshot if now == then else None
+
+
+def _declared_objective(directory: Path) -> Any:
+    """Return metric and mode as the directory declares them; None where it was begun with others, so that it is not known which count."""
+    declared = read_declaration(directory)
+    now = [declared.get("metric"), declared.get("mode")]
+    began = declared.get("settings", {})
+    return now if now == [began.get("metric"), began.get("mode")] else None
 
 
 def take_up(snapshot: Snapshot, state: State, directory: Path) -> float:

@@ -28,7 +28,7 @@ from tuner.storage.declaration import is_experiment
 
 from .config import AUTO, CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from .directory import named_directory
-from .tuner import Tuner
+from .tuner import Tuner, check_resumable
 
 if TYPE_CHECKING:
     from tuner.execution.resource_requests import Request
@@ -59,6 +59,8 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "with_server": "tuner dash shows an experiment in a browser, tune.attach steers it",
 }
 """Arguments that have no meaning here, by what to write instead."""
+_STATEFUL: Final = frozenset({"scheduler", "search_alg", "stop"})
+"""Arguments that remember what has happened in an experiment."""
 
 
 def run(
@@ -164,9 +166,9 @@ def run(
         here holds.
     """
     given = {name: value for name, value in locals().items() if name in _ARGUMENTS}
+    _refuse(others)
     if isinstance(run_or_experiment, Experiment):
         return run(run_or_experiment.trainable, **{**given, **run_or_experiment.arguments})
-    _refuse(others)
     if isinstance(run_or_experiment, list | tuple):
         raise TypeError("run takes one experiment, got several; run_experiments runs them one after another")
     tune_config = TuneConfig(
@@ -259,7 +261,8 @@ def run_experiments(
         experiments: An `Experiment`, a dictionary of descriptions by names (``{"first": {"run": train, "config": ...}}``), or a list
             of either.
         concurrent: Accepted for compatibility: each experiment uses the whole machine by itself.
-        **arguments: What holds for all of them, as arguments of `run`. Each experiment gets a scheduler of its own, like the one given.
+        **arguments: What holds for all of them, as arguments of `run`. Each experiment gets its own copy of `scheduler`, `search_alg`
+            and `stop`.
 
     Raises:
         TypeError: If there is no such argument, or something is no experiment.
@@ -277,9 +280,10 @@ def run_experiments(
         Ray Tune lets the trials of all experiments compete for the machine, under one scheduler.
     """
     trials: list[Trial] = []
-    for experiment in list(_experiments(experiments)):
-        scheduler = copy.deepcopy(arguments.get("scheduler"))
-        trials += run(experiment, **{**arguments, "scheduler": scheduler}).trials
+    listed = list(_experiments(experiments))
+    for experiment in listed:
+        own = _STATEFUL & arguments.keys() if len(listed) > 1 else ()
+        trials += run(experiment, **{**arguments, **{name: copy.deepcopy(arguments[name]) for name in own}}).trials
     return trials
 
 
@@ -353,8 +357,7 @@ def _resumption(resume: Any, config: ResumeConfig | None) -> ResumeConfig | None
 
 def _tuner(trainable: Any, config: Any, tune_config: TuneConfig, run_config: RunConfig, resume: ResumeConfig | None) -> Tuner:
     if resume is not None:
-        if run_config.name is None:
-            raise ValueError("resume needs a fixed name, got none: a directory named by the date is never found again; give it a name")
+        check_resumable(run_config, "resume")
         directory = named_directory(run_config)
         if is_experiment(directory):
             return Tuner.restore(

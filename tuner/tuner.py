@@ -28,11 +28,11 @@ from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, Tu
 from .directory import Record, check_restorable, named_directory, new_directory, read_record, remove_unused
 from .handle import Handle
 from .helm import Line
-from .interrupts import CODES_AT_THE_END, end_script_with, is_script
+from .interrupts import CODES_AT_THE_END, end_script_with, is_script, withdraw_failure
 from .plan import Plan, make_plan, with_seed
 from .relaunch import take_rerun, take_resume
 from .repetition import compared, plan_rerun
-from .restoration import Given, changes, restored_arguments
+from .restoration import Given, changes, lacks_mode, restored_arguments
 from .running import Finished, Resumption, Run, read
 
 
@@ -82,6 +82,7 @@ class Tuner:
         self._is_used = False
         self._directory: Path | None = None
         self._resumption: Resumption | None = None
+        self._lacks_mode = False
         if resume is not None:
             _check_resume(resume, self._plan)
             directory = named_directory(self._plan.run)
@@ -211,6 +212,7 @@ class Tuner:
         if not allow_other_trainable:
             _check_same_name(tuner._plan.name, record, directory)
         tuner._continue(directory, record, _one_of(resume_config or _resume_config, switches), steal=steal, salvage=salvage)
+        tuner._lacks_mode = lacks_mode(record) and tune_config is None and tuner._plan.metric is None
         return tuner
 
     @classmethod
@@ -233,7 +235,8 @@ class Tuner:
         """Run the experiment and return the results of all its trials.
 
         A trial that fails does not raise: its error is in the results. Where all trials fail for one cause, the experiment stops early (see
-        ``FailureConfig(max_common_failures=...)``) and says how it is continued, and the exit code of a script will be 1.
+        ``FailureConfig(max_common_failures=...)``) and says how it is continued, and the exit code of a script will be 1,
+        unless it runs another experiment with success after that, or says `sys.exit` with a code of its own.
 
         The first Ctrl-C, or another signal that asks a program to end (SIGTERM, SIGHUP, and what batch systems send), lets running trials
         save and leave within ``RunConfig(interrupt_grace_s=...)``; the second kills them. So does a time limit that is nearly over. The
@@ -306,12 +309,19 @@ class Tuner:
 
         Raises:
             RuntimeError: If there has been a run, or there is one.
+            ValueError: If an experiment of an earlier release is to go on whose metric has no mode.
         """
         if self._is_used:
             where = f", for {self._grid.experiment_path!r}" if self._grid else ""
             raise RuntimeError(
                 f"fit() or start() has been called before{where}; get_results() returns what was found, Tuner.restore continues it, "
                 "and a new Tuner runs another"
+            )
+        if self._lacks_mode and self._resumption:
+            metric = self._resumption.record.parts["tune_config"]["metric"]
+            raise ValueError(
+                f"mode must be 'min' or 'max' where a metric is named, got metric={metric!r} without a mode in {str(self._directory)!r}; "
+                "go on with Tuner.restore(..., mode='max') if a larger value is better, mode='min' if a smaller one is"
             )
         directory = self._directory or new_directory(self._plan)
         self._is_used = True
@@ -354,7 +364,8 @@ def rerun(
     """Train one trial of an experiment again, alone, with the configuration, the resources and the seed that it had.
 
     It becomes an experiment of its own beside the other one, named ``<experiment>_<trial>_rerun``, and begins at its first iteration,
-    whatever checkpoints there are. No scheduler stops it: it trains to the end that ``RunConfig.stop`` or the scheduler's ``max_t`` sets.
+    whatever checkpoints there are. No scheduler stops it: it trains to the end that ``RunConfig.stop`` or the scheduler's ``max_t`` sets,
+    or its own; where no trial has come to such an end, to the iteration that it had reached.
     At the beginning it is printed what differs now (trainable, versions, git commit), at the end how the results compare with the recorded.
 
     Two runs agree as far as the training code takes its chance from ``get_context().get_seed()``, or from the global generators of Python
@@ -418,15 +429,23 @@ def _grid(plan: Plan, finished: Finished) -> ResultGrid:
 def _check_resume(resume: Any, plan: Plan) -> None:
     if resume != "auto":
         raise ValueError(f"resume must be 'auto' or None, got {resume!r}; Tuner.restore takes the finer switches")
-    if not plan.run.name:
-        raise ValueError(
-            "resume='auto' needs a fixed RunConfig(name=...), got none: a directory named by the date is never found again; give it a name"
-        )
-    if plan.run.if_exists != "error":
-        raise ValueError(
-            f"resume='auto' continues the experiment of that name, RunConfig(if_exists={plan.run.if_exists!r}) begins another; give one of "
-            "them"
-        )
+    check_resumable(plan.run, "resume='auto'")
+
+
+def check_resumable(run: RunConfig, asked: str) -> None:
+    """Check that an experiment can be found again by its name, and is not to be another one.
+
+    Args:
+        run: Names it.
+        asked: How it was asked to be resumed, for messages.
+
+    Raises:
+        ValueError: If it has no fixed name, or `if_exists` asks for another experiment.
+    """
+    if not run.name:
+        raise ValueError(f"{asked} needs a fixed name, got none: a directory named by the date is never found again; give it a name")
+    if run.if_exists != "error":
+        raise ValueError(f"{asked} continues the experiment of that name, if_exists={run.if_exists!r} begins another; give one of them")
 
 
 def _check_same_name(name: str, record: Record, directory: Path) -> None:
@@ -453,7 +472,10 @@ def _raise_if_told(plan: Plan, finished: Finished) -> None:
     if failed is not None and plan.failure.fail_fast == "raise":
         failure = failed.failures[-1]
         raise trial_failed(f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}", (failure.kind, *failure.bases))
-    if finished.exit_code is None or not is_script():
+    if not is_script():
+        return
+    if finished.exit_code is None:
+        withdraw_failure()
         return
     if finished.exit_code in CODES_AT_THE_END or finished.is_searching:
         # The searcher's thread may be in the middle of C++ code, in which a Python that shuts down orderly would abort the process.

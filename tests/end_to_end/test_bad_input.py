@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler
-from searchers import BasicVariantGenerator, Searcher, TreeSearch
+from schedulers import ASHAScheduler, MOASHAScheduler, TrialScheduler
+from schedulers.scheduler import Scheduler
+from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch, TreeSearch
+from searchers.searcher import Searcher
 from tuner import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, Trainable, TuneConfig, Tuner
 from tuner.errors import ExperimentExists, MetricNotReported, StorageError, TrainableNotPicklable
+from tuner.stopper import MaximumIterationStopper, Stopper
 
 
 def train(config):
@@ -360,6 +363,20 @@ def test_a_metric_named_by_the_scheduler_is_mended_there(build, tmp_path):
     assert Tuner.restore(tmp_path / "experiment", train, scheduler=ASHAScheduler(metric="loss", mode="min")).fit().num_terminated == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("scheduler", lambda other: MOASHAScheduler({"loss": "min", other: "max"})),
+        ("search_alg", lambda other: OptunaSearch(metric=["loss", other], mode=["min", "max"])),
+    ],
+)
+def test_one_of_several_objectives_is_mended_where_it_is_named(build, tmp_path, name, make):
+    with pytest.raises(MetricNotReported, match=rf"train, {name}={name}\)\.fit\(\)"):
+        build(train, {"x": tune.uniform(0, 1)}, tune={name: make("acuracy")}, executor="inline").fit()
+    again = Tuner.restore(tmp_path / "experiment", train, **{name: make("val/accuracy")})
+    assert again.fit().num_terminated == 1
+
+
 def test_ten_results_without_the_metric_are_told_once(fit, caplog):
     def train(config):
         for step in range(12):
@@ -387,7 +404,7 @@ def test_a_stop_criterion_that_no_result_can_meet_is_told_once_with_what_there_i
         for step in range(3):
             tune.report({"val": {"loss": step}} | ({"late": 1} if step else {}))
 
-    fit(train, tune={"num_samples": 3}, stop={"trainig_iteration": 2, "val/loss": 9, "late": 9})
+    fit(train, tune={"num_samples": 3}, stop={"trainig_iteration": 2, "val": {"loss": 9}, "late": 9})
     told = [record.getMessage() for record in caplog.records if "stop" in record.getMessage()]
     assert len(told) == 1
     assert "stop['trainig_iteration']" in told[0]
@@ -514,3 +531,94 @@ def test_absolute_paths_are_read_without_a_working_directory(tmp_path):
 def test_the_home_directory_of_an_unknown_user_is_named():
     with pytest.raises(StorageError, match="'~nobodyx' is the home directory of no known user"):
         tune.Tuner.restore("~nobodyx/x", print)
+
+
+class Direction(Searcher):
+    """Names a metric without a direction."""
+
+    def __init__(self, metric=None, mode=None):
+        super().__init__(metric, mode)
+
+    def suggest(self, trial_id):
+        return {"x": 1.0}
+
+
+class Judge(Scheduler):
+    metric = "loss"
+
+    def on_trial_result(self, trial, result):
+        return ()
+
+
+class RayJudge(TrialScheduler):
+    def __init__(self, metric=None, mode=None):
+        self._metric, self._mode = metric, mode
+
+
+@pytest.mark.parametrize(("name", "part"), [("search_alg", Direction("loss")), ("scheduler", Judge()), ("scheduler", RayJudge("loss"))])
+def test_a_metric_without_a_mode_wherever_it_is_named(build, name, part):
+    with pytest.raises(ValueError, match="mode must be 'min' or 'max' where a metric is named, got metric='loss' in"):
+        build(train, tune={name: part})
+    assert len(build(train, tune={name: part, "mode": "max"}, executor="inline").fit()) == 1
+
+
+def test_two_search_spaces(build):
+    searcher = TreeSearch(space={"x": tune.uniform(0, 1)})
+    message = "search space must be given once, got one in TreeSearch and 'y' to search in param_space"
+    for around in (searcher, ConcurrencyLimiter(searcher, 1)):
+        with pytest.raises(ValueError, match=message):
+            build(train, {"y": tune.uniform(0, 1)}, tune={"metric": "loss", "mode": "min", "search_alg": around}, executor="inline").fit()
+
+
+def test_after_resources_were_refused_the_same_parts_can_be_used(build):
+    parts = {"metric": "loss", "mode": "min", "search_alg": TreeSearch(), "scheduler": ASHAScheduler()}
+    with pytest.raises(ValueError, match="resources of a trial never fit"):
+        build(train, {"x": tune.uniform(0, 1)}, tune=parts, resources={"cpu": 0.5}).fit()
+    assert len(build(train, {"x": tune.uniform(0, 1)}, tune=parts, executor="inline", resources={"cpu": 2}).fit()) == 1
+
+
+class Twice(Stopper):
+    def __init__(self):
+        self.num_results = 0
+
+    def __call__(self, trial_id, result):
+        self.num_results += 1
+        return self.num_results == 2
+
+
+class Counted:
+    def __init__(self):
+        self.num_results = 0
+
+    def __call__(self, trial_id, result):
+        self.num_results += 1
+        return self.num_results == 2
+
+
+class Spent(TrialScheduler):
+    def __init__(self):
+        self.seen = []
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("stop", Twice()), ("stop", Counted()), ("stop", [Twice(), MaximumIterationStopper(9)]), ("scheduler", Spent())],
+    ids=["stopper", "callable", "list", "scheduler of Ray Tune"],
+)
+def test_a_part_of_the_users_own_is_for_one_experiment(build, name, part):
+    settings = {"tune": {name: part}} if name == "scheduler" else {name: part}
+    build(train, executor="inline", **settings).fit()
+    assert part[0].num_results if name == "stop" and isinstance(part, list) else True  # it is the user's object that was asked
+    with pytest.raises(ValueError, match="must be new for each experiment, got one that another experiment has used"):
+        build(train, **{"name": "other", **settings})
+
+
+def test_a_stopper_of_ours_knows_nothing_of_another_experiment(build):
+    def flat(config):
+        for _ in range(9):
+            tune.report({"loss": 1.0})
+
+    plateau = tune.stopper.TrialPlateauStopper("loss", std=0.01, num_results=4, grace_period=4)
+    for name in ("one", "other"):
+        [result] = build(flat, name=name, stop=plateau, executor="inline").fit()
+        assert result.metrics["training_iteration"] == 4

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -400,3 +401,50 @@ def test_fail_fast_raises_what_can_be_caught_as_what_was_raised(fit):
     with pytest.raises(ValueError, match="trial t00000 failed with Diverged: the loss is nan") as raised:
         fit(raising, {"what": "own"}, failure={"fail_fast": "raise"})
     assert isinstance(raised.value, TrialFailed)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "num_attempts"),
+    [
+        ({"no_retry_on": [Exception]}, ValueError, 1),
+        ({"retry_on": [Exception]}, KeyError, 3),
+        ({"retry_on": [LookupError]}, KeyError, 3),
+        ({"retry_on": [LookupError]}, TypeError, 1),
+        ({"no_retry_on": [OSError]}, ConnectionResetError, 1),
+        ({"no_retry_on": [OSError], "retry_on": [ConnectionError]}, ConnectionResetError, 3),
+    ],
+)
+def test_base_classes_say_what_is_worth_a_retry_and_come_before_the_defaults(fit, given, error, num_attempts):
+    def fails(config):
+        raise error
+
+    [trial] = fit(fails, executor="inline", failure={"max_failures": 2, **given}).trials
+    assert trial.attempt == num_attempts
+
+
+SCRIPT = """
+import sys
+import tuner as tune
+
+def fails(config):
+    raise ValueError("always")
+
+def fit(trainable, name):
+    run_config = tune.RunConfig(name=name, storage_path="results", executor="inline", verbose=0)
+    return tune.Tuner(trainable, tune_config=tune.TuneConfig(num_samples=60), run_config=run_config).fit()
+
+assert len(fit(fails, "one")) < 60
+if sys.argv[1] == "another":
+    fit(lambda config: {"loss": 1.0}, "other")
+elif sys.argv[1] == "again":
+    sys.exit(fit(fails, "other") and None)
+else:
+    sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("then", "code"), [("another", 0), ("again", 1), ("3", 3), ("0", 0)])
+def test_what_a_script_does_about_a_common_failure_says_its_exit_code(tmp_path, then, code):
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", SCRIPT, then], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=100)  # noqa: PLW1510
+    assert done.returncode == code, done.stderr

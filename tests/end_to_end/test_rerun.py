@@ -7,15 +7,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, PopulationBasedTraining
+from schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, PopulationBasedTraining
 from tuner.core.trial import Ending
 from tuner.repetition import plan_rerun
+from tuner.storage import strict_json
 
 SPACE = {"lr": tune.uniform(0.0, 1.0), "layers": tune.choice([[8, 8], [16]])}
 GOAL = {"metric": "loss", "mode": "min", "num_samples": 3, "seed": 7}
@@ -91,6 +93,79 @@ class Endless(tune.Trainable):
 def test_a_class_ends_where_a_full_training_does(fit, tmp_path, stop, scheduler, end):
     fit(Endless, {"lr": 1.0}, tune={"metric": "loss", "mode": "min", "scheduler": scheduler}, stop=stop, executor="inline")
     assert tune.rerun(tmp_path / "experiment", 0, Endless).metrics["training_iteration"] == end
+
+
+def forever(config):
+    step = 0
+    while True:
+        step += 1
+        time.sleep(0.01)
+        tune.report({"loss": config["lr"] / step})
+
+
+@pytest.mark.parametrize("trainable", [forever, Endless])
+def test_a_trial_that_only_the_time_budget_ended_ends_where_it_did(fit, tmp_path, capsys, trainable):
+    [first] = fit(trainable, {"lr": 1.0}, tune={"time_budget_s": 0.3, "scheduler": FIFOScheduler()}, executor="inline")
+    reached = first.metrics["training_iteration"]
+    assert tune.rerun(tmp_path / "experiment", 0, trainable, verbose=1).metrics["training_iteration"] == reached
+    assert f"it ends at iteration {reached}, which it had reached; stop= says otherwise" in capsys.readouterr().out
+
+
+class FailsAtThree(tune.Trainable):
+    def setup(self, config):
+        self.count = 0
+
+    def step(self):
+        self.count += 1
+        if self.count == 3:
+            raise ValueError("three")
+        return {"loss": 1.0}
+
+
+def test_a_trial_that_failed_gets_as_far_as_to_fail_again(fit, tmp_path):
+    scheduler = MedianStoppingRule(grace_period=60)
+    fit(FailsAtThree, tune={"metric": "loss", "mode": "min", "scheduler": scheduler}, executor="inline")
+    assert tune.rerun(tmp_path / "experiment", 0, FailsAtThree).error is not None
+
+
+def test_the_working_directory_is_the_trials_own_where_it_was(fit, tmp_path, capsys):
+    def train(config):
+        tune.report({"place": os.path.relpath(Path.cwd(), tmp_path)})
+
+    [first] = fit(train, tune={"chdir_to_trial_dir": True})
+    assert first.metrics["place"] == "experiment/t00000"
+    again = tune.rerun(tmp_path / "experiment", 0, train)
+    assert again.metrics["place"] == "experiment_t00000_rerun/t00000"
+    inline = tune.rerun(tmp_path / "experiment", 0, train, executor="inline", verbose=1)
+    assert not inline.metrics["place"].endswith("t00000")
+    assert "it does not work in its own directory as it did" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "declared", [{"name": "group/experiment"}, {"name": "experiment", "if_exists": "new"}], ids=lambda declared: declared["name"]
+)
+@pytest.mark.parametrize("is_old", [False, True])
+def test_the_folder_may_have_another_name_than_the_script_declares(build, tmp_path, monkeypatch, declared, is_old):
+    build(seeded_only, SPACE, name="experiment", tune=GOAL, executor="inline").fit()
+    settings = {"tune": GOAL, "executor": "inline", **declared}
+    build(seeded_only, SPACE, **settings).fit()
+    path = tmp_path / (declared["name"] + ("_2" if "if_exists" in declared else ""))
+    if is_old:
+        written = strict_json.checked(strict_json.loads((path / "experiment.json").read_bytes()))
+        assert written.pop("declared_name") == declared["name"]
+        (path / "experiment.json").write_text(strict_json.dumps(strict_json.signed(written)))
+    monkeypatch.setenv("TUNER_RERUN", f"t00001:{path}")
+    with pytest.raises(SystemExit) as ended:
+        build(seeded_only, SPACE, **settings).fit()
+    assert ended.value.code == 0
+    assert (path.parent / f"{path.name}_t00001_rerun").is_dir()
+    monkeypatch.setenv("TUNER_RESUME", str(path))
+    assert build(seeded_only, SPACE, **settings).fit().experiment_path == str(path)
+    monkeypatch.setenv("TUNER_RESUME", str(path))
+    with pytest.raises(
+        ValueError, match=rf"names the experiment '({declared['name']}|{path.name})' .* but the script begins with 'another'"
+    ):
+        build(seeded_only, SPACE, **{**settings, "name": "another"}).fit()
 
 
 def test_resources_are_those_that_the_trial_had(fit, tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
+from searchers import TreeSearch
 from tuner.errors import ExperimentExists, TrialFailed
 
 
@@ -196,3 +197,48 @@ def test_modules_beside_the_script_are_still_found_from_the_trials_directory(tmp
 def test_trials_that_share_a_process_cannot_each_have_a_directory():
     with pytest.raises(ValueError, match="chdir_to_trial_dir must not be True with executor='inline'"):
         tune.Tuner(where, tune_config=tune.TuneConfig(chdir_to_trial_dir=True), run_config=tune.RunConfig(executor="inline"))
+
+
+def test_a_mistyped_argument_beside_an_experiment_is_refused(run, tmp_path):
+    for experiment in (tune.Experiment("typo", train, config={"x": 1.0}), train):
+        with pytest.raises(TypeError, match=r"has no argument 'num_sample'; did you mean 'num_samples'"):
+            run(experiment, num_sample=7)
+    with pytest.raises(TypeError, match=r"has no argument 'num_sample'; did you mean 'num_samples'"):
+        tune.run_experiments({"typo": {"run": train, "config": {"x": 1.0}}}, num_sample=7, storage_path=tmp_path, verbose=0)
+    with pytest.raises(ValueError, match=r"loggers=\[1\] has no meaning here"):
+        run(tune.Experiment("typo", train, config={"x": 1.0}), loggers=[1])
+
+
+def test_to_resume_and_to_replace_an_experiment_contradict_each_other(run):
+    run(name="once", config={"x": 1.0})
+    with pytest.raises(ValueError, match="resume continues the experiment of that name, if_exists='replace' begins another"):
+        run(name="once", config={"x": 1.0}, resume=True, if_exists="replace")
+
+
+class Fourth(tune.schedulers.TrialScheduler):
+    """Stops a trial at its fourth result, as it counts them."""
+
+    def __init__(self):
+        self.num_results = {}
+
+    def on_trial_result(self, tune_controller, trial, result):
+        self.num_results[trial.trial_id] = self.num_results.get(trial.trial_id, 0) + 1
+        return self.STOP if self.num_results[trial.trial_id] == 4 else self.CONTINUE
+
+
+def flat(config):
+    for _ in range(9):
+        tune.report({"loss": 1.0})
+
+
+def test_what_remembers_an_experiment_is_copied_for_each_of_several(tmp_path):
+    plateau = tune.stopper.TrialPlateauStopper("loss", std=0.01, num_results=3, grace_period=3)
+    several = {
+        "stop": (plateau, [3, 3]),
+        "scheduler": (Fourth(), [4, 4]),
+        "search_alg": (TreeSearch(space={"x": tune.uniform(0, 1)}), [9, 9]),
+    }
+    for name, (part, iterations) in several.items():
+        experiments = [tune.Experiment(f"{name}_{number}", flat) for number in range(2)]
+        trials = tune.run_experiments(experiments, metric="loss", mode="min", storage_path=tmp_path, verbose=0, **{name: part})
+        assert [trial.last_result["training_iteration"] for trial in trials] == iterations

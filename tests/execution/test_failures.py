@@ -145,3 +145,8 @@ def test_a_traceback_is_completed_by_lines_that_were_typed_into_a_notebook(monke
     assert with_notebook_source("") == ""
     unknown = '  File "/nowhere.py", line 2, in train\nValueError\n'
     assert with_notebook_source(unknown) == unknown
+
+
+def test_the_classes_that_it_derives_from_are_told_nearest_first():
+    assert describe(raised(UnpicklableError(1, 2))).bases == ("Exception", "BaseException")
+    assert describe(raised(FileNotFoundError("x"))).bases == ("OSError", "Exception", "BaseException")

@@ -189,3 +189,45 @@ def test_stop_cleans_up():
     counter = Counter({})
     counter.stop()
     assert counter.events[-1] == "cleanup"
+
+
+class OwnCount(Trainable):
+    """Written for Ray Tune, where ``_iteration`` can be assigned to."""
+
+    def setup(self, config):
+        self._iteration = 0
+
+    def step(self):
+        return {"before": self._iteration}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {"count": self._iteration}
+
+    def load_checkpoint(self, checkpoint):
+        self._iteration = checkpoint["count"]
+
+    def reset_config(self, new_config):
+        self._iteration = 100
+        return True
+
+
+def test_an_assigned_iteration_goes_on_counting(tmp_path):
+    trainable = OwnCount()
+    assert [trainable.train()["before"] for _ in range(3)] == [0, 1, 2]
+    trainable._iteration = 10
+    assert trainable.train()["before"] == 10
+    assert trainable._iteration == 11
+    assert trainable.iteration == 4
+    trainable._iteration = "none of a number"
+    assert trainable._iteration == "none of a number"
+
+
+def test_a_checkpoint_and_a_reset_say_what_the_iteration_is():
+    trainable = OwnCount()
+    for _ in range(2):
+        trainable.train()
+    again = OwnCount()
+    again.restore(trainable.save())
+    assert again.train()["before"] == 2
+    assert again.reset({})
+    assert again.train()["before"] == 0

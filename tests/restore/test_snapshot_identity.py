@@ -1,5 +1,7 @@
 """A snapshot serves whoever declares the same, arguments included; everybody else hears of the whole past."""
 
+from pathlib import Path
+
 import pytest
 
 import tuner as tune
@@ -7,6 +9,8 @@ from schedulers import ASHAScheduler
 from searchers import BasicVariantGenerator
 from tuner.plan import make_plan
 from tuner.snapshots import usable
+from tuner.storage import strict_json
+from tuner.storage.snapshot import load_newest, write_parts
 
 SPACE = {"x": tune.uniform(0, 1), "n": 3, "sizes": (1, 2)}
 
@@ -33,7 +37,7 @@ def directory(tmp_path, monkeypatch):
 def is_usable(directory, **changes):
     plan = make_plan(learn, *declared(**changes).values())
     plan.connect()
-    return usable(plan, directory) is not None
+    return usable(plan, Path(directory)) is not None
 
 
 def test_the_same_declaration_and_more_samples_of_it_go_on_from_the_snapshot(directory):
@@ -58,3 +62,25 @@ def test_a_space_with_secrets_is_declared_by_their_names_alone(tmp_path, monkeyp
     tune.Tuner(learn, param_space=space, run_config=run_config).fit()
     assert "swordfish" not in (tmp_path / "e" / "experiment.json").read_text()
     assert tune.Tuner.restore(tmp_path / "e", learn, num_samples=2).fit().num_terminated == 2
+
+
+def without_objective(directory):
+    """Let the snapshot be one of a release that did not note the objective."""
+    snapshot = load_newest(directory)
+    del snapshot.state["identity"]["objective"]
+    write_parts(directory, [strict_json.to_bytes(snapshot.state)], snapshot.last_sequence)
+
+
+def test_a_snapshot_that_does_not_tell_its_objective_has_the_declared_one(directory):
+    without_objective(Path(directory))
+    assert is_usable(directory)
+    assert not is_usable(directory, mode="max")
+
+
+def test_nothing_is_presumed_of_it_where_the_objective_has_changed_since_the_beginning(directory):
+    without_objective(Path(directory))
+    path = Path(directory) / "experiment.json"
+    declared = strict_json.checked(strict_json.loads(path.read_bytes()))
+    path.write_text(strict_json.dumps(strict_json.signed({**declared, "mode": "max"})))
+    assert not is_usable(directory)
+    assert not is_usable(directory, mode="max")

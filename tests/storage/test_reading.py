@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from tuner.storage.declaration import read_environments
 from tuner.storage.reading import open_file, read_file
 
 
@@ -38,3 +39,8 @@ def test_what_is_no_file_is_named_and_nothing_waits_for_it(tmp_path):
                 read_file(tmp_path / name, 100)
     with pytest.raises(OSError, match="it is a device"):
         read_file("/dev/zero", 100)
+
+
+def test_who_asks_for_the_environment_does_not_wait_for_one(tmp_path):
+    os.mkfifo(tmp_path / "environment.json")
+    assert read_environments(tmp_path) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import copy
 import datetime as dt
 import math
 import statistics
@@ -139,16 +140,16 @@ class FunctionStopper(Stopper):
     def __init__(self, function: Callable[[str, Mapping[str, Any]], bool]) -> None:
         if not callable(function):
             raise TypeError(f"function must be callable as function(trial_id, result), got {type(function).__name__}")
-        self._function = function
+        self.function = function
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return the function's answer."""
-        return bool(self._function(trial_id, result))
+        return bool(self.function(trial_id, result))
 
     @property
     def keeps_state(self) -> bool:
         """Whether it is a plain function, which closes over nothing that it might count in."""
-        return isinstance(self._function, FunctionType) and self._function.__closure__ is None
+        return isinstance(self.function, FunctionType) and self.function.__closure__ is None
 
 
 class CombinedStopper(Stopper):
@@ -159,44 +160,44 @@ class CombinedStopper(Stopper):
     """
 
     def __init__(self, *stoppers: Stopper) -> None:
-        self._stoppers = stoppers
+        self.parts = stoppers
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether any stopper stops the trial."""
-        verdicts = [stopper(trial_id, result) for stopper in self._stoppers]
+        verdicts = [stopper(trial_id, result) for stopper in self.parts]
         return any(verdicts)
 
     def numbers(self, result: Mapping[str, Any]) -> Mapping[str, float]:
         """Return those of all stoppers."""
-        return {name: value for stopper in self._stoppers for name, value in stopper.numbers(result).items()}
+        return {name: value for stopper in self.parts for name, value in stopper.numbers(result).items()}
 
     def stop_all(self) -> bool:
         """Return whether any stopper stops the experiment."""
-        verdicts = [stopper.stop_all() for stopper in self._stoppers]
+        verdicts = [stopper.stop_all() for stopper in self.parts]
         return any(verdicts)
 
     @property
     def keeps_state(self) -> bool:
         """Whether each of the stoppers does."""
-        return all(stopper.keeps_state for stopper in self._stoppers)
+        return all(stopper.keeps_state for stopper in self.parts)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of each stopper."""
-        return {"stoppers": [stopper.state_dict() for stopper in self._stoppers]}
+        return {"stoppers": [stopper.state_dict() for stopper in self.parts]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned from the same stoppers."""
-        for stopper, saved in zip(self._stoppers, state["stoppers"], strict=True):
+        for stopper, saved in zip(self.parts, state["stoppers"], strict=True):
             stopper.load_state_dict(saved)
 
     @property
     def due_s(self) -> float | None:
         """The earliest of the stoppers' times."""
-        return min((stopper.due_s for stopper in self._stoppers if stopper.due_s is not None), default=None)
+        return min((stopper.due_s for stopper in self.parts if stopper.due_s is not None), default=None)
 
     def on_tick(self, elapsed_s: float) -> None:
         """Forward the time to each stopper."""
-        for stopper in self._stoppers:
+        for stopper in self.parts:
             stopper.on_tick(elapsed_s)
 
 
@@ -402,6 +403,23 @@ def warning_of_direction(trial: Trial, metric: str, thresholds: Mapping[str, Any
         f"by an equal or larger value, also with mode='min'; to stop trials once {metric} has fallen to {threshold!r}, "
         f"write stop={{{metric!r}: '<= {threshold!r}'}}"
     )
+
+
+def unused(stopper: Stopper) -> Stopper:
+    """Return a copy of a stopper of this module, so that no other experiment learns what one has taught it; others as they are."""
+    if type(stopper) is CombinedStopper:
+        return CombinedStopper(*map(unused, stopper.parts))
+    is_own = type(stopper).__module__ == __name__ and not isinstance(stopper, FunctionStopper)
+    return copy.deepcopy(stopper) if is_own else stopper
+
+
+def users_stoppers(stopper: Stopper) -> list[Any]:
+    """Return the stoppers and callable objects of the user's own that a stopper consists of, as far as they may remember anything."""
+    if isinstance(stopper, CombinedStopper):
+        return [part for one in stopper.parts for part in users_stoppers(one)]
+    part = stopper.function if isinstance(stopper, FunctionStopper) else stopper
+    is_own = type(part).__module__ in (__name__, "builtins", "functools")
+    return [part] if not is_own and getattr(part, "__dict__", None) else []
 
 
 def stopper_from(criterion: Any) -> Stopper:

@@ -37,7 +37,7 @@ def describe(error: BaseException) -> Failure:
         'ValueError: lr must be positive'
     """
     text = f"exited with code {_safe_text(error.code)}" if isinstance(error, SystemExit) else _safe_text(error)
-    bases = tuple(_encodable(kind.__name__) for kind in type(error).__mro__[1:] if kind not in (Exception, BaseException, object))
+    bases = tuple(_encodable(kind.__name__) for kind in type(error).__mro__[1:] if kind is not object)
     trace = _encodable(_traceback(error))
     place = place_in(trace, _PACKAGES)
     return Failure(_encodable(type(error).__name__), _encodable(_one_line(conceal(text))), _shortened(trace), bases, place)

@@ -77,9 +77,12 @@ class Trainable(ABC):
         self._autofill = AutoFill(self.trial_id, here())
         self._last_result: dict[str, Any] = {}
         self._num_saved = 0
+        self._assigned_iteration: tuple[Any, int] = (0, 0)
         if assignment is not None:
             self._autofill.restore(assignment.iteration, assignment.time_total_s, assignment.counters)
         self.setup(copy.deepcopy(self.config), **self.given_parameters)
+        if self.iteration:
+            self._assigned_iteration = (0, 0)  # what setup begins with does not hold where a checkpoint is loaded next
 
     # ------------------------------------------------------------------------------------------------ for users to override
 
@@ -169,9 +172,14 @@ class Trainable(ABC):
         return self._autofill.iteration
 
     @property
-    def _iteration(self) -> int:
-        """The same as `iteration`: older code of Ray Tune's reads it."""
-        return self.iteration
+    def _iteration(self) -> Any:
+        """The same as `iteration`, for code written for Ray Tune; after an assignment it goes on counting from the assigned value."""
+        value, at = self._assigned_iteration
+        return value + (self.iteration - at) if isinstance(value, int | float) else value
+
+    @_iteration.setter
+    def _iteration(self, value: Any) -> None:
+        self._assigned_iteration = value, self.iteration
 
     @property
     def training_iteration(self) -> int:
@@ -233,14 +241,14 @@ class Trainable(ABC):
             with contextlib.suppress(CheckpointError):  # files of the user's own, without a manifest: nothing is known of their origin
                 manifest = read_manifest(directory)
                 counted = manifest.metrics
-                self._autofill.restore(manifest.iteration, float(counted.get(TIME_TOTAL_S, 0.0)), counters_of(counted))
+                self._count_from(manifest.iteration, float(counted.get(TIME_TOTAL_S, 0.0)), counters_of(counted))
 
     def reset(self, new_config: Mapping[str, Any]) -> bool:
         """Start over with another configuration, as far as `reset_config` can; counts begin again at 0."""
         if not self.reset_config(copy.deepcopy(dict(new_config))):
             return False
         self.config = dict(new_config)
-        self._autofill.restore(0, 0.0, {})
+        self._count_from(0, 0.0, {})
         return True
 
     def take_up(self, assignment: Assignment, config: Mapping[str, Any]) -> bool:
@@ -248,8 +256,12 @@ class Trainable(ABC):
         self._assignment = assignment
         if not self.reset(config):
             return False
-        self._autofill.restore(assignment.iteration, assignment.time_total_s, assignment.counters)
+        self._count_from(assignment.iteration, assignment.time_total_s, assignment.counters)
         return True
+
+    def _count_from(self, iteration: int, time_total_s: float, counters: Mapping[str, int]) -> None:
+        self._autofill.restore(iteration, time_total_s, counters)
+        self._assigned_iteration = (0, 0)
 
     def stop(self) -> None:
         """End the training: calls `cleanup`."""

@@ -46,7 +46,7 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
 def read_environments(directory: Path) -> list[Mapping[str, Any]]:
     """Return with what each session of an experiment was run, the latest last; empty where that is not known."""
     try:
-        sessions = json.loads((directory / layout.ENVIRONMENT).read_bytes())
+        sessions = json.loads(read_file(directory / layout.ENVIRONMENT, SMALL_BYTES))
     except (OSError, ValueError, RecursionError):
         return []
     return [session for session in sessions if isinstance(session, dict)] if isinstance(sessions, list) else []
