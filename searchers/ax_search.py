@@ -21,6 +21,32 @@ _WARNING: Final = 30
 """The level of warnings in Python's logging."""
 
 
+_CLIENT_ARGUMENTS: Final = {
+    "generation_strategy": "give method and initialization_budget",
+    "choose_generation_strategy_kwargs": "give method and initialization_budget",
+    "enforce_sequential_optimization": "leave it out, trials that run at once are always allowed",
+    "verbose_logging": "leave it out, Ax is always quiet here",
+}
+"""Arguments of Ax's older client that have no meaning here, and what to do instead."""
+
+
+def _seed_among(ax_kwargs: Mapping[str, Any], seed: int | None) -> int | None:
+    """Return the seed, which may be given as Ax's older client has it.
+
+    Raises:
+        TypeError: If another argument is given.
+        ValueError: If there are two seeds.
+    """
+    for name in ax_kwargs:
+        if name != "random_seed":
+            remedy = _CLIENT_ARGUMENTS.get(name, "leave it out")
+            raise TypeError(f"AxSearch takes no argument {name!r}, which belongs to Ax's older AxClient; {remedy}")
+    other = ax_kwargs.get("random_seed")
+    if seed is not None and other is not None:
+        raise ValueError(f"seed and random_seed must not both be given, got {seed!r} and {other!r}; leave one out")
+    return other if seed is None else seed
+
+
 @final
 class AxSearch(LiveSearch):
     """Searches with Ax: quasi-random configurations first, then Bayesian optimization by BoTorch.
@@ -41,14 +67,17 @@ class AxSearch(LiveSearch):
             nested.
         method: ``"fast"`` (the default), ``"quality"`` for a slower, more careful model, or ``"random_search"`` for no model.
         initialization_budget: How many quasi-random configurations come first; None leaves it to Ax, which goes by the space.
+        ax_client: None; Ray Tune takes a client here.
         seed: Seed of the search; None to take the experiment's.
         evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
         failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or infinite, like the worst one seen so
             far; ``"ignore"`` learns nothing from them.
+        **ax_kwargs: What Ray Tune hands to Ax's older client: ``random_seed`` is taken for `seed`, all else is refused by name.
 
     Raises:
         ImportError: If Ax is not installed.
-        ValueError: If arguments contradict each other.
+        TypeError: If an argument has no meaning here.
+        ValueError: If arguments contradict each other, or `ax_client` is given.
 
     Example:
         >>> from searchers.space import loguniform
@@ -79,13 +108,18 @@ class AxSearch(LiveSearch):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         parameter_constraints: Sequence[str] | None = None,
         outcome_constraints: Sequence[str] | None = None,
+        ax_client: None = None,
         *,
         method: Literal["fast", "quality", "random_search"] = "fast",
         initialization_budget: int | None = None,
         seed: int | None = None,
         evaluated_rewards: Sequence[float] | None = None,
         failed_trials: FailedTrials = "worst",
+        **ax_kwargs: Any,
     ) -> None:
+        if ax_client is not None:
+            raise ValueError(f"ax_client must be None, got {ax_client!r}; a restore could not make it again, give space, metric and mode")
+        seed = _seed_among(ax_kwargs, seed)
         super().__init__(self._own_space(space), metric, mode, points_to_evaluate, evaluated_rewards, seed, failed_trials)
         if method not in ("fast", "quality", "random_search"):
             raise ValueError(f"method must be 'fast', 'quality' or 'random_search', got {method!r}; 'fast' is the default")

@@ -11,6 +11,7 @@ from .history import HistorySearch, Observation, Values
 from .numeric import Float, Integer
 from .searcher import FailedTrials
 from .seeding import generator
+from .space import flat_name, is_word, leaves, nest
 
 DEFAULT_UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
 _KINDS: Final = ("ucb", "ei", "poi")
@@ -117,10 +118,36 @@ class BayesOptSearch(HistorySearch):
                 f"space must hold bounds alone or search-space words for BayesOptSearch, got both: {name!r} is {bounds[name]!r}; write "
                 f"tune.uniform({lower}, {upper}), and put constants into param_space"
             )
-        return {name: Float(lower, upper) for name, (lower, upper) in bounds.items()}
+        return nest({name: Float(lower, upper) for name, (lower, upper) in bounds.items()})
+
+    @classmethod
+    def convert_search_space(cls, spec: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+        """Return the bounds of a space by flattened names; constants are left out.
+
+        Args:
+            spec: A dictionary with ranges.
+
+        Raises:
+            ValueError: If bounds do not say all of a parameter, such as a logarithmic scale.
+        """
+        bounds = {}
+        for path, leaf in leaves(cls._own_space(spec) or {}):
+            if is_word(leaf) and (not isinstance(leaf, Float) or leaf != Float(leaf.lower, leaf.upper)):
+                raise ValueError(
+                    f"convert_search_space must have uniform ranges for BayesOptSearch, got {leaf!r} for {flat_name(path)!r}, which bounds "
+                    "cannot say; give the space itself, as param_space"
+                )
+            if is_word(leaf):
+                bounds[flat_name(path)] = (leaf.lower, leaf.upper)
+        return bounds
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
-        """Take over metric, mode, space and seed, and what the earlier experiment found."""
+        """Take over metric, mode, space and seed, and what the earlier experiment found.
+
+        Raises:
+            ValueError: As in other searchers, and if all that is to be searched are pairs of numbers, which are constants in param_space.
+        """
+        _check_constants(config, has_own_space=self._given_space is not None)
         is_taken = super().set_search_properties(metric, mode, config, **spec)
         if is_taken and self._analysis is not None:
             self.add_evaluated_trials(self._analysis, str(self.metric))
@@ -174,6 +201,18 @@ class BayesOptSearch(HistorySearch):
 
     def _place(self, values: Values) -> tuple[float, ...]:
         return tuple(round(unit, self._precision) for unit in self._units(values).values())
+
+
+def _check_constants(config: Mapping[str, Any], *, has_own_space: bool) -> None:
+    """Refuse a param_space in which bounds, as the library takes them, would pass for constants, and nothing is searched."""
+    bounds = {name: value for name, value in config.items() if _are_bounds(value)}
+    if has_own_space or not bounds or any(is_word(leaf) for _, leaf in leaves(config)):
+        return
+    name, (lower, upper) = next(iter(bounds.items()))
+    raise ValueError(
+        f"param_space must hold search-space words for BayesOptSearch, got {bounds[name]!r} for {name!r}, which is a constant there; write "
+        f"tune.uniform({lower}, {upper}), or BayesOptSearch(space={bounds!r}, ...)"
+    )
 
 
 def _are_bounds(value: Any) -> bool:

@@ -43,9 +43,14 @@ class Declared:
 
     @property
     def declared_arguments(self) -> dict[str, Any]:
-        """The arguments that were given, by name; those of ``*arguments`` as a tuple."""
+        """The arguments that were given, by name; those of ``*arguments`` as a tuple, those of ``**keywords`` by their own names."""
         given, keywords = getattr(self, _GIVEN, ((), {}))
-        return dict(inspect.signature(type(self)).bind(*given, **keywords).arguments)
+        signature = inspect.signature(type(self))
+        arguments = dict(signature.bind(*given, **keywords).arguments)
+        for name, parameter in signature.parameters.items():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                arguments |= arguments.pop(name, {})
+        return arguments
 
 
 def _remembering(construct: Callable[..., None]) -> Callable[..., None]:

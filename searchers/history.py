@@ -102,6 +102,22 @@ class HistorySearch(Searcher, ABC):
         self._num_suggested = 0
         self._open: dict[str, int] = {}
 
+    @classmethod
+    def convert_search_space(cls, spec: Mapping[str, Any]) -> Any:
+        """Return a space as the argument `space` takes it.
+
+        Args:
+            spec: A dictionary with search-space words.
+
+        Raises:
+            TypeError: If it is no dictionary.
+            ValueError: If it is written in the words of a library.
+
+        Departures:
+            Ray Tune returns the space in the library's own words.
+        """
+        return dict(cls._own_space(spec) or {})
+
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Take over metric, mode, space and seed.
 

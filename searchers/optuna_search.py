@@ -13,7 +13,7 @@ from .foreign_words import check_own_space
 from .optuna_objective import Constraints, check_constraints, names_of, objective_of
 from .optuna_samplers import SamplerSource, check_sampler
 from .optuna_session import Declaration, OpenedStudy, check_study
-from .optuna_space import DeclaredSpace, Define, DefinedSpace, OptunaSpace
+from .optuna_space import DeclaredSpace, Define, DefinedSpace, OptunaSpace, with_nested_names
 from .searcher import FailedTrials, Searcher, check_failed_trials, check_rewards
 from .seeding import chosen_seed, fresh_seed, seed_of
 from .space import is_word, leaves, merge
@@ -131,7 +131,7 @@ class OptunaSearch(Searcher):
         self.metric = self._metrics[0] if len(self._metrics) == 1 else None
         self.mode = self._modes[0] if len(self._modes) == 1 else None
         self._constraints = check_constraints(constraints)
-        self._given_space = space
+        self._given_space = space if space is None or callable(space) else with_nested_names(space)
         self._points = points
         self._rewards = rewards
         check_study(study)
@@ -150,6 +150,18 @@ class OptunaSearch(Searcher):
     def objectives(self) -> tuple[tuple[str, str], ...]:
         """Metric and mode of each objective."""
         return tuple(zip(self._metrics, self._modes, strict=False)) if len(self._metrics) > 1 else super().objectives
+
+    @classmethod
+    def convert_search_space(cls, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a space as Optuna's distributions by flattened names; constants are left out.
+
+        Args:
+            spec: A dictionary with search-space words.
+
+        Raises:
+            ValueError: If Optuna cannot search a parameter, or its distributions cannot say all of it.
+        """
+        return DeclaredSpace(spec).as_distributions()
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
         """Take over metric, mode, space and seed.

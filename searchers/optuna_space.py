@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from .foreign_words import foreign_library
 from .space import (
     Categorical,
     Conditional,
@@ -85,6 +86,22 @@ class DeclaredSpace:
         else:
             self._parameters = {found.name: _parameter(found.name, found.domain) for found in self._conditional.parameters}
 
+    def as_distributions(self) -> dict[str, BaseDistribution]:
+        """Return the distribution of each searched parameter.
+
+        Raises:
+            ValueError: If the space is conditional, or has categories that Optuna cannot store.
+        """
+        if self._conditional is not None:
+            raise ValueError("convert_search_space must have a space without conditions; give the space itself, as param_space")
+        for name, parameter in self._parameters.items():
+            if parameter.is_indexed:
+                raise ValueError(
+                    f"convert_search_space must have categories that Optuna can store, got {parameter.domain!r} for {name!r}; "
+                    "give the space itself, as param_space"
+                )
+        return {name: parameter.distribution for name, parameter in self._parameters.items()}
+
     def ask(self, study: optuna.Study) -> tuple[int, dict[str, Any]]:
         """Return the number of a new trial and its configuration."""
         if self._conditional is not None:
@@ -152,6 +169,13 @@ class DefinedSpace:
 
 
 OptunaSpace = DeclaredSpace | DefinedSpace
+
+
+def with_nested_names(space: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a space in which Optuna's distributions under flattened names, as it has them itself, are where those names lead."""
+    flattened = {name for name, leaf in space.items() if "/" in name and foreign_library(leaf) == "optuna"}
+    named = nest({name: space[name] for name in flattened})
+    return merge({name: leaf for name, leaf in space.items() if name not in flattened}, named) if flattened else dict(space)
 
 
 def _with_constants(params: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, Any]:
