@@ -15,7 +15,10 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tuner.storage.layout import LOGGED
+from tuner.storage import strict_json
+from tuner.storage.boot import boot_id
+from tuner.storage.completeness import MARK
+from tuner.storage.layout import DECLARATION, LOCK, LOGGED
 from tuner.testing.faults.logs import tell_of_an_earlier_start
 
 from .conditions import Condition, Verdict, arguments, conclude, none_of
@@ -89,6 +92,7 @@ def _look(  # noqa: PLR0917  (all that is known of one cut)
         num_zeros = sum(_is_spoilt(path) for name in ("result.json", "progress.csv") for path in lives.experiment.glob(f"*/{name}"))
         for book in lives.experiment.glob(f"{LOGGED}/*"):
             tell_of_an_earlier_start(book)  # nothing but the experiment has died here
+        _tell_of_an_earlier_start(lives.experiment)
         status = lives.live(None)
         if status != 0:
             print(lives.output.read_text(encoding="utf-8"), file=sys.stderr)
@@ -104,6 +108,18 @@ def _look(  # noqa: PLR0917  (all that is known of one cut)
             sum(holes for _, holes in counts),
             num_zeros,
         )
+
+
+def _tell_of_an_earlier_start(experiment: Path) -> None:
+    """Have the notes on the journal be what they are after a power cut: written before the machine was started anew."""
+    declaration, lock = experiment / DECLARATION, experiment / LOCK
+    if declaration.exists():
+        fields = strict_json.checked(strict_json.loads(declaration.read_bytes()))
+        if MARK in fields:
+            earlier = {**fields, MARK: {**fields[MARK], "boot_id": "earlier"}}
+            declaration.write_text(strict_json.dumps(strict_json.signed(earlier)) + "\n", encoding="utf-8")
+    if lock.exists():
+        lock.write_bytes(lock.read_bytes().replace(boot_id().encode(), b"earlier"))
 
 
 def _is_spoilt(path: Path) -> bool:
