@@ -27,11 +27,19 @@ class Reason:
     numbers: Mapping[str, Number | str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Return the reason as one line, e.g. ``asha.rung (value=0.31, cutoff=0.25, rung=9)``."""
+        """Return the reason as one line, e.g. ``asha.rung (value=0.31, cutoff=0.25, rung=9)``.
+
+        A cutoff that is not a number, as at a rung that too few trials have reached, is "none".
+        """
         if not self.numbers:
             return self.rule
-        listed = ", ".join(f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}" for name, value in self.numbers.items())
-        return f"{self.rule} ({listed})"
+        return f"{self.rule} ({', '.join(f'{name}={_shown(name, value)}' for name, value in self.numbers.items())})"
+
+
+def _shown(name: str, value: Number | str) -> str:
+    if name == "cutoff" and str(value) == "nan":  # too few trials have reached the rung
+        return "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

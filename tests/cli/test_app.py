@@ -141,5 +141,7 @@ def test_the_guide_has_every_exit_code():
 
 
 def test_names_that_other_tools_have_lead_to_ours(call, plain):
-    assert call("logs", "plain", 0, code=1).stderr == call("tail", "plain", 0, code=1).stderr
+    assert call("tail", "plain", 0, code=1).stderr == "tuner tail: t00000 has printed nothing\n"
+    assert call("logs", "plain", 0, code=1).stderr == "tuner logs: t00000 has printed nothing\n"
+    assert call("logs", "plain", "--nope", code=2).stderr.startswith("tuner logs: ")
     assert call("list", plain).stdout == call("ls", plain).stdout

@@ -75,6 +75,11 @@ def test_one_trial_is_shown_with_all_that_is_known(call, odd):
     assert re.search(r"failure 1 +ValueError: half-way\n", call("show", "odd", "1").stdout)
 
 
+def test_times_have_a_unit_in_all_that_people_read(call, plain):
+    assert re.search(r"time_total_s +\d+(\.\d+)?s\n", call("show", "plain", "0").stdout)
+    assert re.fullmatch(r"\d+(\.\d+)?s", call("show", "plain").stdout.splitlines()[1].split()[-1])
+
+
 def test_the_results_of_one_trial_are_a_table(call, plain):
     rows = rows_of(call("show", "plain", "1", "--rows", "-f", "csv").stdout)
     assert [row["loss"] for row in rows] == ["0.5", "0.25", "0.25", "0.5"]

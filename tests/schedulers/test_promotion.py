@@ -240,6 +240,7 @@ def test_what_is_left_is_stopped_with_its_standing():
     stage.max_trials, stage.no_more_trials = 2, True
     numbers = {"rung": 1, "value": 0.5, "cutoff": "nan", "rank": 1, "num_recorded": 1, "num_promotable": 0, "bracket": 0}
     assert scheduler.on_idle(paused(stage, "a"), 1) == (Stop("a", Reason("asha.not_promoted", numbers)),)
+    assert "value=0.5, cutoff=none, rank=1" in str(Reason("asha.not_promoted", numbers))
 
 
 def test_nothing_is_wound_up_while_a_trial_runs_or_is_to_come():

@@ -97,7 +97,8 @@ class App(click.Group):
             click.UsageError: If there is none of that name; names those that are close.
         """
         if args and args[0] in ALIASES:
-            args = [ALIASES[args[0]], *args[1:]]
+            _, command, rest = super().resolve_command(ctx, [ALIASES[args[0]], *args[1:]])
+            return args[0], command, rest  # errors name what the user has typed
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
         return super().resolve_command(ctx, args)

@@ -232,13 +232,13 @@ def _field(value: Any) -> Any:
 
 
 def spent(seconds: Any) -> str:
-    """Return a time span as people read it, short ones with a fraction.
+    """Return a time span as people read it, short ones with a fraction, down to milliseconds.
 
     Example:
-        >>> spent(0.01234), spent(7.31), spent(101.0)
-        ('0.012s', '7.3s', '1m41s')
+        >>> spent(0.00025), spent(0.01234), spent(7.31), spent(101.0)
+        ('0s', '0.012s', '7.3s', '1m41s')
     """
-    return f"{seconds:.2g}s" if seconds < _BRIEF_S else duration(seconds)
+    return f"{round(seconds, 3):.2g}s" if seconds < _BRIEF_S else duration(seconds)
 
 
 def distinct(columns: Sequence[Column]) -> list[Column]:

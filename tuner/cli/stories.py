@@ -83,7 +83,7 @@ def tail(experiment: Path, trial: str, num_lines: int, kinds: Sequence[str], *, 
             break
         time.sleep(_POLL_S)
     if not shown.has_shown:
-        click.echo(f"tuner tail: {directory.name} has printed nothing", err=True)
+        click.echo(f"{click.get_current_context().command_path}: {directory.name} has printed nothing", err=True)
     return OK if shown.has_shown or follow else FOUND
 
 

@@ -75,7 +75,7 @@ def show(experiment: Path, trial: str | None, chosen: Selection, output: Output,
     if chosen.is_given:
         raise click.UsageError("--filter, --sort, --desc, --columns and --limit need --rows where TRIAL is given")
     facts = _facts(grid, index)
-    output.write_facts(facts, [Column(name, text=_text) for name in facts])
+    output.write_facts(facts, [Column(name, text=spent if name == TIME_TOTAL_S else _text) for name in facts])
     return OK
 
 
