@@ -80,6 +80,7 @@ def test_the_version_is_told(call):
         (("show", "plain", "--metric", "nope"), "no trial has reported 'nope'; reported were loss, val/acc"),
         (("report", "plain", "--metric", "nope"), "no trial has reported 'nope'"),
         (("compare", "plain", "--metric", "nope"), "no trial has reported 'nope'"),
+        (("dash", "plain", "--metric", "nope"), "no trial has reported 'nope'"),
         (("what-if", "plain", "--scheduler", "asha", "--arg", "max_t"), "NAME=VALUE"),
     ],
 )

@@ -182,7 +182,7 @@ def test_a_grid_may_be_a_part_of_an_experiment(late_bloomer):
 def test_the_table_of_trials_has_a_row_for_each(late_bloomer):
     frame = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA)).dataframe()
     assert list(frame["trial_id"]) == ["t00000", "t00001", "t00002"]
-    assert list(frame["fate"]) == ["completed", "stopped early", "stopped early"]
+    assert list(frame["fate"]) == ["completed", "stopped_early", "stopped_early"]
     assert list(frame["iterations"]) == [4, 1, 1]
     assert frame["reason"][1].startswith("asha.rung (rung=1, value=2, cutoff=1")
     assert "numbers" not in frame
@@ -192,7 +192,7 @@ def test_the_answer_is_strict_json(late_bloomer):
     answer = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA))
     fields = json.loads(json.dumps(answer.as_dict(), allow_nan=False))
     assert fields["replayed"]["wall_clock_s"] == 6.0
-    assert fields["num_by_fate"] == {"completed": 1, "stopped early": 2, "failed": 0, "ran out": 0}
+    assert fields["num_by_fate"] == {"completed": 1, "stopped_early": 2, "failed": 0, "ran_out": 0}
     assert (fields["chosen"], fields["best_recorded"], fields["chosen_rank"]) == ("t00000", "t00001", 2)
     assert fields["trials"][1]["rule"] == "asha.rung"
     assert Reason(fields["trials"][1]["rule"], fields["trials"][1]["numbers"]) == answer.trials[1].reason

@@ -13,7 +13,7 @@ import click
 
 from .app import OK
 from .arguments import foreign_argument
-from .grids import Objective, objective_options
+from .grids import Objective, objective_options, open_grid
 
 _HOST: Final = "127.0.0.1"
 _IMPORTANCES: Final = "/api/studies/0/param_importances"
@@ -34,6 +34,8 @@ def dash(experiment: Path, port: int, objective: Objective) -> int:
     Example:
       tuner dash digits --port 8081
     """
+    if objective.metric:
+        open_grid(experiment, objective)  # refuses a metric that no trial has reported
     try:
         application = _application(experiment, objective)
         server = make_server(_HOST, port, application, _Server, _Quiet)

@@ -206,7 +206,7 @@ class WhatIf:
             **{name: getattr(self, name) for name in ("saved_s", "saved_share", "saved_worker_s", "regret", "chosen_rank")},
             "chosen": chosen and chosen.trial_id,
             "best_recorded": best and best.trial_id,
-            "num_by_fate": {str(fate): count for fate, count in self.num_by_fate.items()},
+            "num_by_fate": {fate.word: count for fate, count in self.num_by_fate.items()},
             **{name: getattr(self, name) for name in ("num_pauses", "num_resumes", "num_cut", "num_run_out", "is_bound")},
             **{name: getattr(self, name) for name in ("supposes_saves", "drift", "caveats", "remarks", "state")},
             "trials": [trial.as_dict() for trial in self.trials],

@@ -31,6 +31,11 @@ class Fate(enum.StrEnum):
     RAN_OUT = "ran out"
     """It would have trained on, but no more was recorded of it."""
 
+    @property
+    def word(self) -> str:
+        """The fate as one word, for columns and files: ``"stopped_early"``."""
+        return self.value.replace(" ", "_")
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class TrialOutcome:
         """Return all of it as JSON values; the reason as ``rule`` and ``numbers``."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("fate", "reason")}
         rule, numbers = (None, {}) if self.reason is None else (self.reason.rule, dict(self.reason.numbers))
-        return {**fields, "fate": str(self.fate), "rule": rule, "numbers": numbers}
+        return {**fields, "fate": self.fate.word, "rule": rule, "numbers": numbers}
 
 
 def outcome_of(recorded: RecordedTrial, replayed: Trial, stint: Stint, metric: str, mode: Mode) -> TrialOutcome:
