@@ -26,7 +26,7 @@ def failures_section(source: Source) -> str:
     if not groups:
         return '<section id="failed" class="wide"><h2>Failed trials</h2><p class="note">No trial failed.</p></section>'
     causes = "one cause" if len(groups) == 1 else f"{len(groups)} causes"
-    note = f"{num_failed:,} of {len(source.trials):,} trials failed, for {causes}; the same exception at the same line is one cause."
+    note = f"{num_failed:,} of {len(source.trials):,} trials failed, for {causes}, counted by exception and line of code."
     if len(groups) > _MAX_GROUPS:
         note += f" The {_MAX_GROUPS} most frequent are shown."
     params = [axis.name for axis in axes(source.trials)]
