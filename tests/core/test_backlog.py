@@ -128,6 +128,20 @@ def test_after_a_death_of_the_driver_they_wait_on_in_their_order():
     assert (starts(commands), waiting(talk)) == ([("t00000", 2)], ["t00001", "t00002", "t00003"])
 
 
+def test_where_the_next_session_wants_fewer_trials_the_last_ones_are_left_out_until_more_are_wanted_again():
+    talk = look_ahead()
+    fewer = dataclasses.replace(talk.experiment.settings, max_trials=2)
+    talk.say(DriverRestarted(fewer))
+    assert waiting(talk) == ["t00001"]
+    assert [trial.ending for trial in talk.experiment.trials] == [None, None, Ending.INTERRUPTED, Ending.INTERRUPTED]
+    talk.say(DriverRestarted(dataclasses.replace(fewer, max_trials=1)))
+    assert waiting(talk) == []
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert talk.experiment.is_finished
+    commands = talk.say(DriverRestarted(dataclasses.replace(fewer, max_trials=6)))
+    assert (starts(commands), waiting(talk), asked(commands)) == ([("t00001", 1)], ["t00002", "t00003"], ["t00004"])
+
+
 def test_where_the_next_session_asks_for_nothing_early_they_are_used_up_first():
     talk = look_ahead()
     settings = dataclasses.replace(talk.experiment.settings, max_pending=0)

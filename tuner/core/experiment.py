@@ -201,10 +201,14 @@ class Experiment(SteeredLives):
             self._leave(trial, ev.Outcome.LOST)
         self._begin_session(event.settings)
         self._let_all_go()
+        never_tried = [
+            trial for trial in self.roster.trials if not self.roster.is_admitted(trial) and trial.ending in {None, Ending.INTERRUPTED}
+        ]
+        # Like those that have not been suggested: they are not left out, unless fewer trials are wanted now.
+        treatments = dict.fromkeys(never_tried, ev.ResumeType.RESUME)
+        treatments |= dict.fromkeys(never_tried[max(len(never_tried) - self._num_surplus, 0) :], ev.ResumeType.SKIP)
         for trial in self.roster.trials:
-            treatment = event.treatment_of(trial)
-            if not self.roster.is_admitted(trial) and trial.ending in {None, Ending.INTERRUPTED}:
-                treatment = ev.ResumeType.RESUME  # like those that have not been suggested, which are not left out either
+            treatment = treatments.get(trial) or event.treatment_of(trial)
             if treatment is ev.ResumeType.RESTART:
                 self.best.forget(trial)
                 self.exploits.settle(trial)
@@ -222,6 +226,12 @@ class Experiment(SteeredLives):
                 self._graft(trial)
                 self.exploits.forget(trial)
                 trial.resize, trial.is_to_resume = None, False
+
+    @property
+    def _num_surplus(self) -> int:
+        """How many more trials have been suggested than are wanted."""
+        max_trials = self.settings.max_trials
+        return 0 if max_trials is None else max(len(self.roster.trials) - self.roster.num_forked - max_trials, 0)
 
     def _settle(self) -> None:
         """Answer whoever waits, and find work for what is free; mostly the former, which is why it is told apart."""
