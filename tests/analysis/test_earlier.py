@@ -122,15 +122,21 @@ def test_equal_configurations_come_once_with_the_best_value(rays):
     assert points_from(rays, "eval/loss", "min", space=space, with_rewards=True) == ([{"model/size": (8, 8)}], [0.2])
 
 
-def test_the_number_of_a_repeat_is_no_part_of_a_point(rays):
+def give_all(rays, config):
+    """Write another configuration into the files of all trials, in each result and in ``params.json``."""
     for path in rays.glob("*/params.json"):
-        path.write_text('{"lr": 0.1, "__trial_index__": 2}')
+        path.write_text(json.dumps(config))
+    for path in rays.glob("*/result.json"):
+        path.write_text("".join(json.dumps({**json.loads(line), "config": config}) + "\n" for line in path.read_text().splitlines()))
+
+
+def test_the_number_of_a_repeat_is_no_part_of_a_point(rays):
+    give_all(rays, {"lr": 0.1, "__trial_index__": 2})
     assert points_from(rays, "eval/loss", "min") == [{"lr": 0.1}]
 
 
 def test_objects_that_were_written_as_text_do_not_fit(rays):
-    for path in rays.glob("*/params.json"):
-        path.write_text('{"f": "<built-in function abs>"}')
+    give_all(rays, {"f": "<built-in function abs>"})
     with pytest.warns(RuntimeWarning, match="'f' must lie in "):
         assert points_from(rays, "eval/loss", "min", space={"f": tune.choice([abs, len])}) == []
 

@@ -89,6 +89,9 @@ class _Rows:
     def of(self, trial_id):
         return self.rows
 
+    def configs_by_branch(self, trial_id):
+        return ()
+
 
 def test_users_texts_are_shown_as_they_are(make, grid):
     name = "<b>" + HOSTILE

@@ -160,6 +160,16 @@ def test_all_results_that_count_are_the_iterations_of_an_experiment(call, exploi
     assert record["num_iterations"] == num_rows
 
 
+def test_values_stand_beside_the_learning_rate_they_were_reached_with(call, exploited):
+    reached = {"t00000": 0.5, "t00001": 0.25, "t00002": 12.0}
+    shown = json.loads(call("show", "exploited", "-f", "json").stdout)
+    assert {line["trial_id"]: line["config/lr"] for line in shown} == reached
+    assert json.loads(call("show", "exploited", "1", "-f", "json").stdout)["config/lr"] == 0.25
+    exported = rows_of(call("show", "exploited", "-f", "csv").stdout)
+    assert {line["trial_id"]: float(line["config/lr"]) for line in exported} == reached
+    assert exploited[1].config["lr"] == 13.0
+
+
 def test_experiments_are_compared_by_best_trials_and_declarations(call, plain, odd):
     first, second = json.loads(call("compare", "plain", "odd", "-f", "json").stdout)
     assert (first["experiment"], first["best"], first["num_trials"], first["num_iterations"]) == ("plain", 0.25, 3, 12)

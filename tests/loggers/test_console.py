@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from tests.loggers.scenes import trial_at
 from tuner.core.progress import Progress
-from tuner.core.trial import Failure, Trial
+from tuner.core.trial import CheckpointRecord, Failure, Graft, Trial
 from tuner.loggers.console import Console
 from tuner.loggers.console_view import Scene, best_line, headline, live_view, status_line, summary_view
 from tuner.loggers.progress_table import trial_table
@@ -417,3 +417,11 @@ def test_several_objectives_are_named_and_their_front_is_shown(trials):
     summary = summary_lines(progress, trials, Path("/results/cifar"), 120)
     assert summary[1] == "3 trials on the Pareto front: t00006, t00007, t00008 (min val/loss, max acc)"
     assert "3 trials on the Pareto front" in status_line(progress).text
+
+
+def test_values_stand_beside_the_parameters_they_were_reached_with(progress):
+    trial, other = progress.leaders[:2]
+    trial.grafts = [Graft(1, trial.num_rows, trial.iteration, trial.config, "t00009", CheckpointRecord(0, 1), 1, 0, None)]
+    trial.config = {**trial.config, "lr": 77.0}
+    heading, line, _ = (text.split() for text in table([trial, other], progress, 200))
+    assert line[heading.index("lr")] == "0.009"

@@ -12,7 +12,7 @@ from tuner.core.tracked_metric import Evaluation, TrackedMetric
 from tuner.core.trial import Trial
 
 from .frames import flat_metrics, value_at
-from .ranking import Mode, is_finite, is_number, rank
+from .ranking import Mode, check_mode, is_finite, is_number, rank
 from .rows import Rows
 
 Scope = Literal["last", "avg", "last-5-avg", "last-10-avg", "all"]
@@ -82,6 +82,30 @@ def newest_of(trial: Trial, metric: str | None, mode: Mode | None = None) -> Eva
         return trial.objective.last
     has_metric = is_number(value_at(trial.last_result, metric))
     return Evaluation(trial.summary[metric].last, trial.iteration if has_metric else None)
+
+
+def config_at(trial: Trial, rows: Rows, row: int | None = None) -> Mapping[str, Any]:
+    """Return the configuration in force at a result of a trial, which a scheduler may have changed since.
+
+    Args:
+        trial: The trial.
+        rows: Where its results are read, of trials from files alone.
+        row: Position of the result among those that count, from 1 on; None for the last one.
+    """
+    if trial.grafts:
+        return trial.config_at(trial.num_rows if row is None else row)
+    configs = rows.configs(trial.trial_id) if rows.configs_by_branch(trial.trial_id) else None
+    if not configs:
+        return trial.config
+    return configs[-1] if row is None else configs[row - 1] if 0 < row <= len(configs) else trial.config
+
+
+def config_of(trial: Trial, rows: Rows, metric: str | None) -> Mapping[str, Any]:
+    """Return the configuration in force at the newest value of a metric; without any at the last result."""
+    if not trial.grafts and not rows.configs_by_branch(trial.trial_id):
+        return trial.config
+    newest = tracked(trial, rows, metric, check_mode(trial.objective.mode or "min")).last if metric else None
+    return config_at(trial, rows, newest.row if newest else None)
 
 
 def with_newest(result: Mapping[str, Any], newest: Evaluation | None, metric: str | None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from tuner.storage.reading import SMALL_BYTES, read_file
 from .frames import flat_metrics, value_at
 from .ranking import Mode, check_mode, is_number, rank, unknown_metric
 from .recasting import fitted_to_conditions, same_category
+from .trial_files import TrialFiles
 from .trial_folders import files_of_trials
 
 Point = dict[str, Any]
@@ -124,21 +125,25 @@ def _found(directory: Path, metric: str) -> Iterator[_Found]:
     trials = list(files_of_trials(directory))
     if not trials:
         raise FileNotFoundError(f"path must be the directory of an experiment, got {str(directory)!r}; it holds no directory of a trial")
-    values = [_last(trial.rows, metric) for trial in trials]
-    if all(value is None for value in values):
+    lasts = [_last(trial, metric) for trial in trials]
+    if all(last is None for last in lasts):
         known = {name for trial in trials for row in trial.rows for name, value in flat_metrics(row).items() if is_number(value)}
         if metric in known:
             raise ValueError(f"metric must have a finite value in one trial at least, got {metric!r}, which has none; choose another")
         raise unknown_metric(metric, known, "a trial")
-    for trial, value in zip(trials, values, strict=True):
-        if value is not None:
-            yield _Found(trial.path.name, {key: item for key, item in trial.config.items() if key != TRIAL_INDEX}, value)
+    for trial, last in zip(trials, lasts, strict=True):
+        if last is not None:
+            value, config = last
+            yield _Found(trial.path.name, {key: item for key, item in config.items() if key != TRIAL_INDEX}, value)
 
 
-def _last(rows: Iterable[Mapping[str, Any]], metric: str) -> float | None:
-    """Return the last number that was reported, None where it is not finite."""
-    numbers = [value for row in rows if is_number(value := value_at(row, metric))]
-    return float(numbers[-1]) if numbers and math.isfinite(numbers[-1]) else None
+def _last(trial: TrialFiles, metric: str) -> tuple[float, Mapping[str, Any]] | None:
+    """Return the last number that was reported, with the configuration in force there; None where it is not finite."""
+    for row, branch in zip(reversed(trial.rows), reversed(trial.branches), strict=True):
+        if is_number(value := value_at(row, metric)):
+            config = trial.configs[min(branch, len(trial.configs) - 1)] if len(trial.configs) > 1 else trial.config
+            return (float(value), config) if math.isfinite(value) else None
+    return None
 
 
 def _declared(directory: Path) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Trial
 
-from .best import value_of
+from .best import config_at, config_of, value_of
 from .frames import value_at
 from .ranking import Mode, is_finite
 from .rows import Rows
@@ -94,8 +94,8 @@ def evaluated_trials(trials: Sequence[Trial], rows: Rows, metric: str, at: At = 
         raise ValueError(f"iteration must be at least 1, 'common' or 'last', got {at!r}; 'common' compares where most trials got to")
     known = [trial for trial in trials if metric in trial.summary]
     iteration = common_iteration([trial.iteration for trial in known]) if at == "common" else None if at == "last" else int(at)
-    values = [(trial, _value(trial, rows, metric, iteration)) for trial in known if iteration is None or trial.iteration >= iteration]
-    return [Evaluated(flatten(trial.config), value) for trial, value in values if is_finite(value)], iteration
+    found = [_evaluated(trial, rows, metric, iteration) for trial in known if iteration is None or trial.iteration >= iteration]
+    return [Evaluated(flatten(config), value) for config, value in found if is_finite(value)], iteration
 
 
 def common_iteration(reached: Sequence[int]) -> int | None:
@@ -108,11 +108,16 @@ def common_iteration(reached: Sequence[int]) -> int | None:
     return sorted(reached, reverse=True)[math.ceil(_COMMON_SHARE * len(reached)) - 1] if reached else None
 
 
-def _value(trial: Trial, rows: Rows, metric: str, iteration: int | None) -> Any:
+def _evaluated(trial: Trial, rows: Rows, metric: str, iteration: int | None) -> tuple[Mapping[str, Any], Any]:
+    """Return the newest value of a metric up to an iteration, None for none, behind the configuration in force there."""
     if iteration is None or trial.iteration == iteration:
-        return value_of(trial, rows, metric, None)
-    values = (value_at(row, metric) for row in reversed(rows.of(trial.trial_id)) if row.get(TRAINING_ITERATION, 0) <= iteration)
-    return next((value for value in values if value is not None), None)
+        return config_of(trial, rows, metric), value_of(trial, rows, metric, None)
+    results = rows.of(trial.trial_id)
+    for place in range(len(results), 0, -1):
+        result = results[place - 1]
+        if result.get(TRAINING_ITERATION, 0) <= iteration and (value := value_at(result, metric)) is not None:
+            return config_at(trial, rows, place), value
+    return trial.config, None
 
 
 def num_best_of(num_trials: int) -> int:

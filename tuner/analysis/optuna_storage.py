@@ -24,7 +24,7 @@ from tuner.core.result import TIME_THIS_ITER_S, TIMESTAMP, TRAINING_ITERATION, f
 from tuner.core.trial import Ending, Status, Trial
 from tuner.storage.segments import journal_directory
 
-from .best import value_of
+from .best import config_of, value_of
 from .directories import Found, read_directory
 from .frames import value_at
 from .importances import Evaluated, Importances, observed_columns
@@ -175,7 +175,9 @@ def _objectives_of(found: Found, path: Path, metric: str | None, mode: Mode | No
 
 
 def _translated(found: Found, objectives: Objectives) -> list[FrozenTrial]:
-    columns = observed_columns([Evaluated(flatten(trial.config), 0.0) for trial in found.trials])
+    metric = objectives[0][0] if len(objectives) == 1 else None
+    configs = [flatten(config_of(trial, found.rows, metric)) for trial in found.trials]
+    columns = observed_columns([Evaluated(config, 0.0) for config in configs])
     varied = {name: column for name, column in columns.items() if column.is_varied}
     distributions = {name: column.distribution() for name, column in varied.items()}
     return [
@@ -184,10 +186,10 @@ def _translated(found: Found, objectives: Objectives) -> list[FrozenTrial]:
             trial,
             found,
             objectives,
-            {name: varied[name].seen(value) for name, value in flatten(trial.config).items() if name in varied},
+            {name: varied[name].seen(value) for name, value in config.items() if name in varied},
             distributions,
         )
-        for number, trial in enumerate(found.trials)
+        for number, (trial, config) in enumerate(zip(found.trials, configs, strict=True))
     ]
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.core.result import DONE, TRIAL_ID
+from tuner.core.result import CONFIG, DONE, TRIAL_ID
 from tuner.core.trial import Trial
 
-from .best import newest_of, tracked, with_newest
+from .best import config_at, newest_of, tracked, with_newest
 from .frames import LOGDIR, METRIC_ITERATION, flat_config, flat_metrics, in_order_of_appearance, in_usual_order, to_frame
 from .result import Result
 from .rows import Rows
@@ -23,7 +23,10 @@ ERROR = "error"
 
 
 def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the table of `ResultGrid.get_dataframe` for the row chosen of each trial, empty for a trial without one."""
+    """Return the table of `ResultGrid.get_dataframe` for the row chosen of each trial, with the ``config`` in force at it.
+
+    The row of a trial without any is empty.
+    """
     return to_frame(*trials_rows(results, chosen))
 
 
@@ -32,12 +35,16 @@ def trials_rows(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) 
     metrics = [flat_metrics(row) for row in chosen]
     # A metric of such a name is what was asked for; what the table tells of the trial must not overwrite it.
     told = [name for name in (STATUS, ENDING, ERROR, LOGDIR) if not any(name in row for row in metrics)]
-    rows = [_trial_row(result, row, told) for result, row in zip(results, metrics, strict=True)]
+    configs = [row.get(CONFIG, result.config) for result, row in zip(results, chosen, strict=True)]
+    rows = [_trial_row(*one, told) for one in zip(results, metrics, configs, strict=True)]
     return rows, in_usual_order(in_order_of_appearance(rows), [name for name in told if name != LOGDIR])
 
 
 def last_rows(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[dict[str, Any]]:
-    """Return the last result of each trial with the newest value of the metric, and in which iteration that was reported."""
+    """Return the last result of each trial with the newest value of the metric, and in which iteration that was reported.
+
+    With it goes the ``config`` in force at the last result.
+    """
     return [_last_row(trial, rows, metric) for trial in trials]
 
 
@@ -48,10 +55,10 @@ def _last_row(trial: Trial, rows: Rows, metric: str | None) -> dict[str, Any]:
     row = with_newest(trial.last_result, newest, metric)
     if newest and row:
         row.setdefault(METRIC_ITERATION, newest.iteration)
-    return row
+    return {**row, CONFIG: config_at(trial, rows)} if row else row
 
 
-def _trial_row(result: Result, metrics: Mapping[str, Any], told: Sequence[str]) -> dict[str, Any]:
+def _trial_row(result: Result, metrics: Mapping[str, Any], config: Mapping[str, Any], told: Sequence[str]) -> dict[str, Any]:
     facts = {
         STATUS: str(result.status),
         ENDING: result.ending.word if result.ending else None,
@@ -61,7 +68,7 @@ def _trial_row(result: Result, metrics: Mapping[str, Any], told: Sequence[str]) 
     return {
         **(metrics or {TRIAL_ID: result.trial_id}),
         DONE: result.metrics.get(DONE),
-        **flat_config(result.config),
+        **flat_config(config),
         **{name: facts[name] for name in told},
     }
 

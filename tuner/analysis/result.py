@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from tuner.core.result import AUTO_FILLED, CHECKPOINT_DIR_NAME, CONFIG, DONE, EXPERIMENT_TAG, TRIAL_ID
+from tuner.core.result import AUTO_FILLED, CHECKPOINT_DIR_NAME, CONFIG, DONE, EXPERIMENT_TAG, TRIAL_ID, is_same_report
 from tuner.core.retention import RetentionPolicy, ranked
 from tuner.core.trial import Ending, Status, Trial
 from tuner.errors import TrialFailed
 from tuner.storage import layout, remote
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 
-from .best import best_place, newest_of, with_newest
+from .best import best_place, config_at, newest_of, with_newest
 from .frames import flat_metrics
 from .metrics_table import MetricsFrames, TableTrial
 from .ranking import Mode, check_mode, is_number, step_rank, unknown_metric
@@ -37,10 +37,11 @@ class Result:
     Attributes:
         trial_id: The trial.
         path: The trial's directory.
-        config: Its hyperparameters, nested as they were given.
-        metrics: Its last result, nested as reported, with ``config`` and ``experiment_tag``; ``done`` tells whether the trial is over.
-            Where it never reported there are only these and ``trial_id``. A last result that lacks the experiment's metric has the newest
-            value that was reported. The row of the best step is `best_metrics`.
+        config: Its present hyperparameters, nested as they were given. Where a scheduler changed them behind the last result, no result
+            was reached with them: ``metrics["config"]`` are those of the last one, `best_config` those of the best one.
+        metrics: Its last result, nested as reported, with the ``config`` in force at it and ``experiment_tag``; ``done`` tells whether the
+            trial is over. Where it never reported there are only these and ``trial_id``. A last result that lacks the experiment's metric
+            has the newest value that was reported. The row of the best step is `best_metrics`.
         checkpoint: Its latest checkpoint, None without one. It is not always the best; see `best_checkpoint`.
         error: Why it failed for good, with the traceback among its notes; None if it ended well, recovered or is not over.
         status: Where it stood at the end of the experiment; None where its directory alone cannot tell.
@@ -91,16 +92,18 @@ class Result:
         """
         files = read_trial_files(path)
         last = files.rows[-1] if files.rows else {TRIAL_ID: files.trial_id}
+        rows = MemoryRows({files.trial_id: files.rows}, {files.trial_id: files.branches}, {files.trial_id: files.configs})
+        configs = rows.configs(files.trial_id)
         return cls(
             trial_id=files.trial_id,
             path=str(files.path),
             config=files.config,
-            metrics={**last, CONFIG: files.config},
+            metrics={**last, CONFIG: dict(configs[-1]) if configs else files.config},
             checkpoint=files.checkpoints[-1] if files.checkpoints else None,
             error=files.error,
             status=Status.ERROR if files.error else None,
             kept_checkpoints=files.checkpoints,
-            rows=MemoryRows({files.trial_id: files.rows}, {files.trial_id: files.branches}, {files.trial_id: files.configs}),
+            rows=rows,
         )
 
     @functools.cached_property
@@ -169,17 +172,19 @@ class Result:
         return _best(scored, mode)
 
     def metrics_of(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Return the metrics of the result that a kept checkpoint was saved with, nested.
+        """Return the metrics of the result that a kept checkpoint was saved with, nested, with the ``config`` in force at it.
 
         Raises:
             CheckpointError: If it has been deleted or damaged since.
         """
-        name = Path(checkpoint.path).name
-        if not (Path(checkpoint.path) / layout.MANIFEST).exists():  # Ray Tune writes none
-            for row in reversed(self.rows.of(self.trial_id)):
-                if row.get(CHECKPOINT_DIR_NAME) == name:
-                    return {**row, CONFIG: self.config}
-        return {**read_manifest(checkpoint.path).metrics, CONFIG: self.config}
+        path, configs = Path(checkpoint.path), self.rows.configs(self.trial_id)
+        saved = read_manifest(path).metrics if (path / layout.MANIFEST).exists() else None  # Ray Tune writes none
+        if saved is None or configs is not None:
+            rows = self.rows.of(self.trial_id)
+            for place in reversed(range(len(rows))):
+                if rows[place].get(CHECKPOINT_DIR_NAME) == path.name if saved is None else is_same_report(saved, rows[place]):
+                    return {**(saved or rows[place]), CONFIG: self.config if configs is None else dict(configs[place])}
+        return {**(read_manifest(path).metrics if saved is None else saved), CONFIG: self.config}
 
     @functools.cached_property
     def metrics_dataframe(self) -> pd.DataFrame:
@@ -251,14 +256,13 @@ def result_of(
         frames: The frames of all trials.
     """
     directory = trial.local_path or layout.trial_path(experiment_path, trial.trial_id)
-    config = dict(trial.config)
     return Result(
         trial_id=trial.trial_id,
         path=directory,
-        config=config,
+        config=dict(trial.config),
         metrics={
             **(with_newest(trial.last_result, newest_of(trial, metric, mode), metric) or {TRIAL_ID: trial.trial_id}),
-            CONFIG: config,
+            CONFIG: dict(config_at(trial, rows)),
             DONE: is_over(trial),
             EXPERIMENT_TAG: trial.experiment_tag,
         },

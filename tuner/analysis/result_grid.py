@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final, overload
 
 from tuner.core.pareto import Objectives, best_trials
+from tuner.core.result import CONFIG
 from tuner.core.retention import RetentionPolicy
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
@@ -19,7 +20,7 @@ from tuner.storage.declaration import is_experiment
 from tuner.storage.folder import absolute_path
 from tuner.storage.recovery import read as journal_records
 
-from .best import SCOPES, Scope, best_first, best_place
+from .best import SCOPES, Scope, best_first, best_place, config_at
 from .directories import read_directory
 from .importances import At, Evaluator, require_optuna
 from .metrics_table import MetricsFrames, TableTrial
@@ -475,13 +476,13 @@ class ResultGrid(Sequence[Result]):
 
     def __repr__(self) -> str:
         """Return a table of the trials, the first twenty at most."""
-        table = format_trials(self._trials[:_MAX_PRINTED], self._metric)
+        table = format_trials(self._trials[:_MAX_PRINTED], self._rows, self._metric)
         more = self._more()
         return "\n".join([self._head(), *table, *([more] if more else [])])
 
     def _repr_html_(self) -> str:
         """Return the same table for a notebook."""
-        return html_trials(self._head(), self._trials[:_MAX_PRINTED], self._metric, self._more())
+        return html_trials(self._head(), self._trials[:_MAX_PRINTED], self._rows, self._metric, self._more())
 
     def _head(self) -> str:
         return f"ResultGrid of {len(self)} trials, {self.num_terminated} terminated, {self.num_errors} failed, in {self._path}"
@@ -509,4 +510,6 @@ class ResultGrid(Sequence[Result]):
     def _best_row(self, trial: Trial, metric: str, mode: Mode) -> Row:
         rows = self._rows.of(trial.trial_id)
         place = best_place(rows, metric, mode)
-        return trial.last_result if place is None else rows[place]
+        if place is None:
+            return {**trial.last_result, CONFIG: config_at(trial, self._rows)} if trial.last_result else {}
+        return {**rows[place], CONFIG: config_at(trial, self._rows, place + 1)}

@@ -41,7 +41,7 @@ class TrialFiles:
         config: Its hyperparameters; what JSON does not know stands there as text.
         rows: Its results, as `Rows` gives them.
         branches: The branch of each of them: how often the configuration had changed by then.
-        configs: The configuration of each branch.
+        configs: The configuration of each branch, and behind them the present one where it is another one.
         checkpoints: Its complete checkpoints, oldest first.
         error: Why it failed for good; None if it did not, or went on after its last failure.
     """
@@ -71,13 +71,17 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
     trial_id = str(last.get(TRIAL_ID, directory.name))
     branches = list(_branches(reported))
     counting = current(zip(branches, itertools.repeat(None), map(_without_config, reported), strict=False))
+    configs = list({branch: row.get(CONFIG, {}) for branch, row in zip(branches, reported, strict=True)}.values())
+    config = _config(directory / PARAMS, last.get(CONFIG, {}))
+    if last.get(CONFIG) and config != last[CONFIG]:
+        configs.append(config)  # the trial got it behind its last result
     return TrialFiles(
         path=directory,
         trial_id=trial_id,
-        config=_config(directory / PARAMS, last.get(CONFIG, {})),
+        config=config,
         rows=[row for _, row in counting],
         branches=[branch for branch, _ in counting],
-        configs=list({branch: row.get(CONFIG, {}) for branch, row in zip(branches, reported, strict=True)}.values()),
+        configs=configs,
         checkpoints=_checkpoints(directory, reported),
         error=_error(directory / ERROR, trial_id),
     )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from tuner.analysis.best import tracked, value_of
+from tuner.analysis.best import config_at, tracked, value_of
 from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
 from tuner.analysis.overview import error_text
 from tuner.analysis.ranking import MODES, Mode
@@ -144,7 +144,7 @@ def _record(trial: Trial, result: Result, row: Mapping[str, Any], objectives: Ma
         TRAINING_ITERATION: trial.iteration,
         **objectives,
         **{name: value for name, value in row.items() if name not in AUTO_FILLED},
-        **flat_config(trial.config),
+        **flat_config(config_at(trial, result.rows)),
         TIME_TOTAL_S: None,
         **automatic,
         "attempt": trial.attempt,

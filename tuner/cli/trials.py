@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from tuner.analysis.best import SCOPES, Scope
+from tuner.analysis.best import SCOPES, Scope, config_at
 from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
 from tuner.analysis.ranking import is_number
 from tuner.analysis.result import Result
@@ -108,7 +108,7 @@ def _facts(grid: ResultGrid, index: int) -> Record:
         TIME_TOTAL_S: result.get(TIME_TOTAL_S),
         "attempts": trial.attempt,
         **{f"failure {number}": str(failure) for number, failure in enumerate(trial.failures, start=1)},
-        **flat_config(trial.config),
+        **flat_config(config_at(trial, grid[index].rows)),
         **metrics,
         **(metric_fields(trial, grid[index].rows, metric, mode) if metric else {}),
         "resources": dict(trial.resources) or None,
@@ -191,12 +191,13 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
             **status_fields(trial),
             TRAINING_ITERATION: trial.iteration,
             **last_values(trial, result.rows, [metric for metric, _ in grid.objectives]),
-            **({"config": trial.config} if output.kind == "json" else flat_config(trial.config)),
+            **({"config": config} if output.kind == "json" else flat_config(config)),
             TIME_TOTAL_S: trial.last_result.get(TIME_TOTAL_S),
             "path": result.path,
         }
         for result in grid.get_best_results()[:top]
         for trial in [by_id[result.trial_id]]
+        for config in [config_at(trial, result.rows)]
     ]
     if not records:
         click.echo(f"tuner best: no trial has a finite value of each of {names} yet", err=True)

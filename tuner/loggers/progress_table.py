@@ -138,7 +138,7 @@ def log_path(trial: Trial, below: Path | None = None) -> str:
 
 def differing(trials: Sequence[Trial]) -> list[str]:
     """Return the names of the hyperparameters in which trials differ, those of a single one all."""
-    configs = [trial.evaluated_params for trial in trials]
+    configs = [flatten(trial.config_at(trial.num_rows)) for trial in trials]
     names = dict.fromkeys(name for config in configs for name in config)
     if len(configs) == 1:
         return list(names)
@@ -191,7 +191,7 @@ def _parameter_columns(trials: Sequence[Trial], options: TableOptions) -> list[C
     named = options.parameter_columns
     titles = dict(named) if named is not None else {name: name for name in differing(trials)}
     rank = 1 if named is not None else 4
-    configs = [trial.evaluated_params for trial in trials]
+    configs = [flatten(trial.config_at(trial.num_rows)) for trial in trials]  # those of the last results, which stand beside them
     return [_column(title, [config.get(name) for config in configs], rank, options.max_column_length) for name, title in titles.items()]
 
 

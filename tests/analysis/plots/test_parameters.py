@@ -24,7 +24,7 @@ def source(make, tmp_path):
 
 
 def the_axis(source):
-    [axis] = axes(source.trials)
+    [axis] = axes(source)
     return axis
 
 
@@ -62,7 +62,7 @@ def test_rare_categories_are_one(source):
 
 def test_what_is_the_same_everywhere_is_no_axis_but_what_some_lack_is(source):
     experiment = source([{"same": 1, "only": 3}, {"same": 1}])
-    assert [axis.name for axis in axes(experiment.trials)] == ["only"]
+    assert [axis.name for axis in axes(experiment)] == ["only"]
     assert [dict(one.config) for one in tried(experiment)] == [{"only": 3}, {}]
 
 

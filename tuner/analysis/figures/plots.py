@@ -201,7 +201,7 @@ def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> 
     Raises:
         ValueError: If one of them is no parameter that differs between trials.
     """
-    found = {axis.name: axis for axis in axes(source.trials)}
+    found = {axis.name: axis for axis in axes(source)}
     if params is not None:
         unknown = [name for name in params if name not in found]
         if unknown:

@@ -144,7 +144,7 @@ def _importance(source: Source, name: str = "importance") -> Chart:
 
 
 def _parameters(source: Source) -> Iterator[Chart]:
-    every = axes(source.trials)
+    every = axes(source)
     if not every:
         yield Chart("parallel", "Parameters", "No parameter differs between trials.", None)
         return

@@ -29,7 +29,7 @@ def failures_section(source: Source) -> str:
     note = f"{num_failed:,} of {len(source.trials):,} trials failed, for {causes}, counted by exception and line of code."
     if len(groups) > _MAX_GROUPS:
         note += f" The {_MAX_GROUPS} most frequent are shown."
-    params = [axis.name for axis in axes(source.trials)]
+    params = [axis.name for axis in axes(source)]
     blocks = "\n".join(_block(group, params) for group in groups[:_MAX_GROUPS])
     return f'<section id="failed" class="wide"><h2>Failed trials</h2><p class="note">{note}</p>\n{blocks}</section>'
 

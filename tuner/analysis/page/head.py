@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
+from tuner.analysis.best import config_at
 from tuner.analysis.figures.style import STATE_COLORS, direction, seconds
 from tuner.analysis.plots.headline import Headline, headline, slowest
 from tuner.analysis.plots.parameters import as_text, axes
@@ -86,7 +87,7 @@ def best_section(source: Source) -> str:
     )
     title = f"Best trial: {escape(source.best.trial_id)}"
     step = figures.best_step
-    copied = _copied(source.best.config_at(step.row if step else 0))
+    copied = _copied(config_at(source.best, source.rows, step.row if step else None))
     note = f"<p class=note>The configuration with which it was best, at iteration {step.iteration}.</p>" if step else ""
     return f'<section id="best" class="wide"><h2>{title}</h2>{note}{copied}<dl class="params">{items}</dl></section>'
 
@@ -103,11 +104,11 @@ def front_section(source: Source) -> str:
     if not source.several:
         return ""
     objectives = [f"{metric}{direction(mode)}" for metric, mode in source.several]
-    params = [axis.name for axis in axes(source.trials)]
+    params = [axis.name for axis in axes(source)]
     front = best_trials(source.trials, source.several, source.value_of)
     rows = []
     for trial in front[:_MAX_FRONT]:
-        config = trial.evaluated_params
+        config = source.config_of(trial)
         values = [short_text(value) for value in values_of(trial, source.several, source.value_of) or ()]
         rows.append([trial.trial_id, *values, *(short_text(config[name]) if name in config else _NONE for name in params)])
     note = "No other trial beats these in every objective, by last values."

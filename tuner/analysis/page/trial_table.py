@@ -31,7 +31,7 @@ def trial_table(source: Source) -> dict[str, Any]:
         source: The experiment.
     """
     metrics, own = _metrics(source)
-    params = [axis.name for axis in axes(source.trials)][:_MAX_PARAMS]
+    params = [axis.name for axis in axes(source)][:_MAX_PARAMS]
     times = run_times(source)
     best = best_trials(source.trials, source.several, source.value_of) if source.several else [source.best] if source.best else []
     ranked = best if source.several else source.ranked()
@@ -57,7 +57,7 @@ def _metrics(source: Source) -> tuple[list[str], int]:
 
 
 def _row(source: Source, trial: Trial, metrics: Sequence[str], params: Sequence[str], times: Mapping[str, float]) -> list[Any]:
-    config = trial.evaluated_params
+    config = source.config_of(trial)
     values = [source.value_of(trial, name) if name in trial.summary else None for name in metrics]
     tried = [config.get(name) for name in params]
     reason = str(trial.reason) if trial.reason else None

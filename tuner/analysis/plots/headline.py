@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.analysis.best import tracked
+from tuner.analysis.best import config_at, tracked
 from tuner.analysis.ranking import Mode, is_number
 from tuner.core.result import TIME_TOTAL_S, flatten
 from tuner.core.tracked_metric import Evaluation
@@ -107,7 +107,7 @@ def headline(source: Source) -> Headline:
         best_trial_id=best.trial_id if best else None,
         best_value=source.value_of(best) if best else math.nan,
         best_step=step,
-        best_config=flatten(best.config_at(step.row if step else 0)) if best else {},
+        best_config=flatten(config_at(best, source.rows, step.row if step else None)) if best else {},
         num_trials=len(source.trials),
         num_by_state=dict(Counter(state_of(trial) for trial in source.trials).most_common()),
         num_iterations=sum(trial.num_rows for trial in source.trials),

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 from tuner.analysis.importances import At, Evaluator, Importances, evaluated_trials, importances, is_logarithmic, require_optuna
 from tuner.analysis.ranking import is_finite, rank
-from tuner.core.result import flatten
 from tuner.core.trial import Trial
 from tuner.storage.strict_json import Opaque, describe
 
@@ -77,7 +76,7 @@ class Tried:
         state: Where it stands, see `state_of`.
         value: Its last value of the metric, NaN for none.
         is_best: Whether it is the best one.
-        config: Its flattened configuration, without parameters that are the same in all trials.
+        config: The flattened configuration in force at that value, without parameters that are the same in all trials.
     """
 
     trial_id: str
@@ -94,13 +93,13 @@ def as_text(value: Any) -> str:
     return value.text if isinstance(value, Opaque) else describe(value)
 
 
-def axes(trials: Sequence[Trial]) -> list[Axis]:
+def axes(source: Source) -> list[Axis]:
     """Return the parameters that differ between the trials, in the order in which they first appear.
 
     A parameter that some trials lack is one of them. Numbers are laid out on that scale, linear or logarithmic, on which they lie more
     evenly; what is not a finite number makes the parameter one of categories.
     """
-    configs = [flatten(trial.config) for trial in trials]
+    configs = [source.config_of(trial) for trial in source.trials]
     names = dict.fromkeys(name for config in configs for name in config)
     columns = {name: [config[name] for config in configs if name in config] for name in names}
     return [_axis(name, values) for name, values in columns.items() if _is_varied(values, len(configs))]
@@ -131,7 +130,7 @@ def tried(source: Source, max_trials: int | None = None) -> list[Tried]:
         source: The experiment.
         max_trials: How many at most, spread evenly over the ranks of those that have a value, the best one among them; None for all.
     """
-    names = [axis.name for axis in axes(source.trials)]
+    names = [axis.name for axis in axes(source)]
     trials: Sequence[Trial] = source.trials
     if max_trials is not None and len(trials) > max_trials:
         chosen = {trial.trial_id for trial in spread(source.ranked(), max_trials)}
@@ -140,7 +139,7 @@ def tried(source: Source, max_trials: int | None = None) -> list[Tried]:
 
 
 def _tried(source: Source, trial: Trial, names: Sequence[str]) -> Tried:
-    config = flatten(trial.config)
+    config = source.config_of(trial)
     shown = {name: config[name] for name in names if name in config}
     return Tried(trial.trial_id, state_of(trial), source.value_of(trial), trial is source.best, shown)
 

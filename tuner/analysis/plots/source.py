@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Mapping, Sequence
+from typing import Any, final
 
-from tuner.analysis.best import best_first, value_of
+from tuner.analysis.best import best_first, config_of, value_of
 from tuner.analysis.ranking import Mode, mode_for, objective_of
 from tuner.analysis.rows import Rows
 from tuner.core.pareto import Objectives
+from tuner.core.result import flatten
 from tuner.core.trial import Ending, Status, Trial
 from tuner.errors import StorageError
 from tuner.storage.recovery import read as journal_records
@@ -47,6 +48,7 @@ class Source:
         self.metric = metric
         self.mode = mode
         self.several = several
+        self._configs: dict[str, Mapping[str, Any]] = {}
 
     @property
     def objectives(self) -> Objectives:
@@ -81,6 +83,12 @@ class Source:
     def value_of(self, trial: Trial, metric: str | None = None) -> float:
         """Return the last value of the metric, or of another one, that a trial reported; NaN for none."""
         return value_of(trial, self.rows, metric or self.metric or "", self.mode if metric in (None, self.metric) else None)
+
+    def config_of(self, trial: Trial) -> Mapping[str, Any]:
+        """Return the flattened configuration in force at a trial's last value of the metric, without a metric at its last result."""
+        if trial.trial_id not in self._configs:
+            self._configs[trial.trial_id] = flatten(config_of(trial, self.rows, self.metric))
+        return self._configs[trial.trial_id]
 
     @functools.cached_property
     def best(self) -> Trial | None:
