@@ -294,7 +294,8 @@ def test_after_a_notebook_a_program_with_its_imports_is_printed(script):
     (folder / "results" / "digits" / "environment.json").unlink()
     printed = run(sys.executable, "-m", "tuner", "resume", "results/digits", code=1)
     path = folder / "results" / "digits"
-    assert printed.stdout == f"import tuner as tune\n\ntune.Tuner.restore({str(path)!r}, train).fit()\n"
+    assert printed.stdout == ""  # it is finished
+    assert printed.stderr.endswith(f"import tuner as tune\n\ntune.Tuner.restore({str(path)!r}, train).fit()\n")
     assert "train is the trainable, train of module __main__" in printed.stderr
     refused = run(sys.executable, "-m", "tuner", "rerun", "results/digits", "1", code=2)
-    assert "call tune.rerun(path, 't00001', train) there" in refused.stderr
+    assert "give it as --script, or call tune.rerun(path, 't00001', train)" in refused.stderr
