@@ -149,8 +149,8 @@ class Observers:
                 _log.warning("trial %s goes on without a checkpoint that could not be saved: %s", trial.trial_id, failure)
             case KeysReplaced(trial, names):
                 self._tell_of_replaced(trial, names)
-            case MetricMissed(trial, metric):
-                _log.warning("%s", warning_for(metric, trial))
+            case MetricMissed(trial, metric, value):
+                _log.warning("%s", warning_for(metric, trial, value))
             case TrialSilent():
                 _tell_of_silence(notice)
             case AttemptFailed(_, _, True):

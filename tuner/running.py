@@ -384,15 +384,15 @@ def _how_to_go_on(defect: BaseException, directory: Path, plan: Plan) -> str:
 
 def _how_to_name_the_metric(directory: Path, plan: Plan, reason: Reason) -> str:
     """Return how an experiment goes on whose metric no trial has reported."""
+    leniency = "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets an experiment go on without"
+    if reason.numbers.get("value"):
+        return f"report a number for it, and continue with\n    {restore_line(directory, plan)}\n{leniency}"
     parts = (("search_alg", plan.searcher), ("scheduler", plan.scheduler))
     named_by = next((name for name, part in parts if len(part.objectives) > 1), "")
     named_by = named_by or next((name for name, part in reversed(parts) if part.metric), "")
     name = "metric" if plan.tune.metric or not named_by else named_by
     given = (repr(reason.numbers["meant"]) if reason.numbers["meant"] else "...") if name == "metric" else name
-    return (
-        f"have it reported, or name one that is, and continue with\n    {restore_line(directory, plan, **{name: given})}\n"
-        "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets an experiment go on without"
-    )
+    return f"have it reported, or name one that is, and continue with\n    {restore_line(directory, plan, **{name: given})}\n{leniency}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from tuner.core.commands import MetricMissed
 from tuner.core.events import DriverRestarted, Outcome, TurnEnded, WorkerExited, WorkerStarted
 from tuner.core.experiment import Experiment
 from tuner.core.memory import trial_fields, trial_from
-from tuner.core.metric_watch import METRIC_NOT_REPORTED
+from tuner.core.metric_watch import METRIC_NOT_REPORTED, warning_for
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Ending
 
@@ -63,7 +63,7 @@ def test_a_trial_that_reported_nothing_is_named_as_such():
     assert talk.experiment.misuse.endswith("the trial reported nothing: call tune.report(metrics), or return the metrics")
 
 
-@pytest.mark.parametrize("value", [0.5, float("nan"), None, "n/a"])
+@pytest.mark.parametrize("value", [0.5, float("nan"), 3])
 def test_a_metric_that_comes_late_or_now_and_then_is_reported(value):
     talk = Conversation(max_trials=1, **WANTED)
     talk.begin(1)
@@ -72,6 +72,44 @@ def test_a_metric_that_comes_late_or_now_and_then_is_reported(value):
     talk.exit("t00000", Outcome.COMPLETED)
     assert missed(talk) == []
     assert rule(talk) is None
+
+
+@pytest.mark.parametrize(("value", "shown"), [("0.5", "'0.5'"), (None, "None"), (True, "True"), ([0.5], "[0.5]")])
+def test_a_metric_that_is_never_a_number_is_not_reported(value, shown):
+    talk = Conversation(max_trials=1, **WANTED)
+    talk.begin(1)
+    for iteration in range(1, 11):
+        talk.report("t00000", iteration, val_accuracy=value, loss=1.0)
+    (warned,) = [notice for notice in talk.notices if isinstance(notice, MetricMissed)]
+    assert warning_for(warned.metric, warned.trial, warned.value) == (
+        "trial t00000 has reported 10 results, and no trial has reported a number for the metric 'val_accuracy' so far; "
+        f"it was {shown}, which is no number"
+    )
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert talk.experiment.misuse == (
+        f"trial t00000 completed, and no trial has reported a number for the metric 'val_accuracy'; it was {shown}, which is no number"
+    )
+
+
+def test_the_first_trial_that_completes_without_a_result_is_told_once():
+    talk = Conversation(max_trials=3, capacity={"cpu": 3.0}, **WANTED)
+    talk.begin(3)
+    talk.exit("t00001", Outcome.COMPLETED)
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert missed(talk) == [("t00001", "val_accuracy")]
+    assert rule(talk) is None
+    assert warning_for("val_accuracy", talk.trial("t00001")) == (
+        "trial t00001 completed, and no trial has reported the metric 'val_accuracy' so far; "
+        "the trial reported nothing: call tune.report(metrics), or return the metrics"
+    )
+
+
+def test_a_trial_without_a_result_is_not_told_where_another_has_reported_the_metric():
+    talk = Conversation(max_trials=2, **WANTED)
+    talk.begin(2)
+    talk.report("t00000", 1, val_accuracy=0.5)
+    talk.exit("t00001", Outcome.COMPLETED)
+    assert missed(talk) == []
 
 
 def test_of_another_trial_as_well():
@@ -140,7 +178,7 @@ def test_what_was_seen_outlasts_a_snapshot():
     talk = Conversation(max_trials=2, **WANTED)
     talk.begin(2)
     for iteration in range(1, 11):
-        talk.report("t00000", iteration, val_accuracy=None)
+        talk.report("t00000", iteration, val_accuracy=0.5)
     state, trials = talk.experiment.state_dict(), [trial_from(trial_fields(trial)) for trial in talk.experiment.trials]
     again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
     again.load_state_dict(state, trials)
@@ -148,4 +186,17 @@ def test_what_was_seen_outlasts_a_snapshot():
     del state["metric_watch"]  # as an earlier release wrote it
     older = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
     older.load_state_dict(state, trials)
-    assert older._metric_watch.missing == ["val_accuracy"]
+    assert older._metric_watch.missing == []
+
+
+def test_what_was_told_outlasts_a_snapshot():
+    talk = Conversation(max_trials=3, capacity={"cpu": 3.0}, **WANTED)
+    talk.begin(3)
+    talk.report("t00000", 1, val_accuracy="n/a")
+    talk.exit("t00001", Outcome.COMPLETED)
+    state, trials = talk.experiment.state_dict(), [trial_from(trial_fields(trial)) for trial in talk.experiment.trials]
+    again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
+    again.load_state_dict(state, trials)
+    assert again.state_dict()["metric_watch"] == state["metric_watch"]
+    assert again._metric_watch.value_of("val_accuracy") == "'n/a'"
+    assert not again._metric_watch.complete(again.trials[2])  # it was told before

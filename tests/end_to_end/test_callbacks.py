@@ -3,6 +3,7 @@
 import csv
 import gc
 import json
+import shutil
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ import tuner as tune
 from schedulers.decisions import Reason, Stop
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator
-from tuner import Callback, Checkpoint, LoggerCallback, Trainable
+from tuner import Callback, Checkpoint, LoggerCallback, Trainable, Tuner
 from tuner.core.trial import Status
 from tuner.loggers.callback_list import HOOKS
 
@@ -193,6 +194,28 @@ def test_what_a_callback_writes_into_a_result_reaches_later_callbacks_and_the_fi
     assert [row["squared"] for row in rows_of(result.path)] == [0, 1, 4]
     with Path(result.path, "progress.csv").open(newline="") as file:
         assert [row["squared"] for row in csv.DictReader(file)] == ["0", "1", "4"]
+
+
+@pytest.mark.parametrize("is_replayed", [False, True])
+def test_what_a_callback_writes_into_a_result_changes_nothing_of_the_experiment(build, tmp_path, is_replayed):
+    class Writer(Callback):
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            result["epoch"] = result["val"]["loss"] = result["config"]["lr"] = -5.0
+            result["added"] = 3.0
+
+    def train(config):
+        for epoch in range(3):
+            tune.report({"epoch": epoch, "val": {"loss": config["lr"]}})
+
+    tuner = build(train, {"lr": 0.1}, tune={"metric": "val/loss", "mode": "min"}, callbacks=[Writer()])
+    live = tuner.fit()
+    if is_replayed:
+        shutil.rmtree(tmp_path / "experiment" / "snapshot")
+    restored = Tuner.restore(tmp_path / "experiment", train, callbacks=[Writer()]).get_results()
+    for (result,) in (live, restored):
+        assert (result.metrics["epoch"], result.metrics["val"], result.config) == (2, {"loss": 0.1}, {"lr": 0.1})
+        assert "added" not in result.metrics
+        assert list(result.metrics_dataframe["val/loss"]) == [0.1] * 3
 
 
 def test_a_result_carries_the_configuration_and_the_keys_of_the_engine(fit, recorder):

@@ -1,5 +1,6 @@
 """Callbacks behind their fence."""
 
+import copy
 import logging
 
 import pytest
@@ -126,6 +127,26 @@ def test_a_hook_set_on_the_instance_counts():
 )
 def test_a_checkpoint_is_requested_only_by_a_callback(callbacks, result, expected):
     assert CallbackList(callbacks).on_trial_result(result, iteration=1, trials=[], trial=None) == expected
+
+
+def test_what_callbacks_write_into_a_result_is_written_into_a_copy():
+    class Writer(Callback):
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            result["loss"] = result["val"]["loss"] = result["config"]["lr"] = -5.0
+            result["sizes"][0] = -5.0
+            result["config"]["layers"][0]["size"] = -5.0
+
+    class Reader(Callback):
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            self.seen = result
+
+    marker = object()  # what cannot be copied is shared
+    result = {"loss": 1.0, "val": {"loss": 2.0}, "sizes": [3.0], "config": {"lr": 0.1, "layers": ({"size": 4},), "model": marker}}
+    before, reader = copy.deepcopy({**result, "config": {**result["config"], "model": None}}), Reader()
+    CallbackList([Writer(), reader]).on_trial_result(result, iteration=1, trials=[], trial=None)
+    assert {**result, "config": {**result["config"], "model": None}} == before
+    assert reader.seen["loss"] == reader.seen["val"]["loss"] == reader.seen["config"]["layers"][0]["size"] == -5.0
+    assert reader.seen["config"]["model"] is marker
 
 
 def test_states_find_their_callbacks_again_in_order():

@@ -178,15 +178,17 @@ class KeysReplaced:
 
 @dataclass(frozen=True, slots=True)
 class MetricMissed:
-    """A trial has reported many results, and no trial has ever reported the metric to optimise.
+    """A trial has reported many results, or completed without any, and no trial has ever reported the metric to optimise.
 
     Attributes:
         trial: The trial.
         metric: The metric.
+        value: What was reported for it although it is no number, shortened; empty where nothing was.
     """
 
     trial: Trial
     metric: str
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)

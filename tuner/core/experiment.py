@@ -151,7 +151,8 @@ class Experiment(SteeredLives):
         if event.replaced:
             self._out.notices.append(cmd.KeysReplaced(trial, event.replaced))
         if is_metric_missed:
-            self._out.notices.append(cmd.MetricMissed(trial, self._metric_watch.missing[0]))
+            metric = self._metric_watch.missing[0]
+            self._out.notices.append(cmd.MetricMissed(trial, metric, self._metric_watch.value_of(metric)))
         self._out.delete(trial, self._keeper.release(trial))
         if event.checkpoint:
             self._keep(trial, event.checkpoint, flat)

@@ -223,8 +223,8 @@ class TrialLives(ExperimentState):
 
     def _end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
         self.roster.end(trial, ending, reason)
-        if ending is Ending.COMPLETED:
-            self._metric_watch.complete(trial)
+        if ending is Ending.COMPLETED and self._metric_watch.complete(trial):
+            self._out.notices.append(cmd.MetricMissed(trial, self._metric_watch.missing[0]))
         self.desk.hear()
         self._out.notices.append(cmd.TrialEnded(trial))
         if ending is Ending.INTERRUPTED and self._stopping:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 from schedulers.decisions import Reason
 
 from .result import AUTO_FILLED, DELIMITER, flatten
+from .tracked_metric import number_in
 from .trial import Trial
 
 METRIC_NOT_REPORTED: Final = "metric_not_reported"
@@ -31,17 +32,20 @@ class MetricWatch:
             have been mended.
 
     Attributes:
-        missing: The metrics that no trial has reported yet; a value that is NaN is reported.
+        missing: The metrics for which no trial has reported a number yet; NaN is one, texts, booleans and None are none.
     """
 
     def __init__(self, metrics: Iterable[str], *, is_required: bool, trials: Iterable[Trial] = ()) -> None:
         self.missing = list(metrics)
         self._is_required = is_required
         self._has_warned = False
+        self._has_warned_of_silence = False
+        self._not_numbers: dict[str, str] = {}
+        """What was reported for missing metrics although it is no number, shortened for a message."""
         self._completed: Trial | None = None
         self._num_silent = 0
         for trial in trials:
-            self._see(trial.summary)
+            self.missing = [metric for metric in self.missing if metric not in trial.summary]
 
     def hear(self, flat: Mapping[str, Any], num_rows: int) -> bool:
         """Take in a flattened result; return whether the user is to be told now that a metric is missing, which happens once.
@@ -52,18 +56,34 @@ class MetricWatch:
         """
         if not self.missing:
             return False
-        self._see(flat)
+        for metric in list(self.missing):
+            if number_in(flat, metric) is not None:
+                self.missing.remove(metric)
+            elif metric in flat:
+                self._not_numbers[metric] = f"{flat[metric]!r:.60}"
         if not self.missing or self._has_warned or num_rows < _ENOUGH_RESULTS:
             return False
         self._has_warned = True
         return True
 
-    def complete(self, trial: Trial) -> None:
-        """Take note that a trial has completed; one that has reported nothing at all tells nothing about the name of the metric."""
+    def complete(self, trial: Trial) -> bool:
+        """Take note that a trial has completed; one that has reported nothing at all tells nothing about the name of the metric.
+
+        Returns:
+            Whether the user is to be told now that the trial has reported nothing, which happens once.
+        """
         if not trial.last_result:
             self._num_silent += 1
         if trial.last_result or self._num_silent >= _ENOUGH_SILENT_TRIALS:
             self._completed = self._completed or trial
+        if trial.last_result or not self.missing or self._has_warned_of_silence:
+            return False
+        self._has_warned_of_silence = True
+        return True
+
+    def value_of(self, metric: str) -> str:
+        """Return what was reported last for a missing metric although it is no number, shortened; empty where nothing was."""
+        return self._not_numbers.get(metric, "")
 
     @property
     def reason_to_end(self) -> Reason | None:
@@ -72,22 +92,29 @@ class MetricWatch:
             return None
         metric, keys = self.missing[0], own_keys(self._completed)
         numbers = {"metric": metric, "trial_id": self._completed.trial_id, "reported": ", ".join(keys), "meant": _likeliest(metric, keys)}
+        if value := self.value_of(metric):
+            numbers |= {"meant": "", "value": value}
         return Reason(METRIC_NOT_REPORTED, numbers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the trials do not tell, as JSON values."""
         completed = self._completed.trial_id if self._completed else None
-        return {"missing": list(self.missing), "has_warned": self._has_warned, "completed": completed, "num_silent": self._num_silent}
+        return {
+            "missing": list(self.missing),
+            "has_warned": self._has_warned,
+            "has_warned_of_silence": self._has_warned_of_silence,
+            "not_numbers": dict(self._not_numbers),
+            "completed": completed,
+            "num_silent": self._num_silent,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any], trial_of: Callable[[str], Trial]) -> None:
         """Take back what `state_dict` returned; `trial_of` returns a trial by its id."""
         self.missing, self._has_warned = list(state["missing"]), state["has_warned"]
         self._completed = trial_of(state["completed"]) if state["completed"] else None
         self._num_silent = state.get("num_silent", 0)
-
-    def _see(self, names: Container[str]) -> None:
-        if self.missing:
-            self.missing = [metric for metric in self.missing if metric not in names]
+        self._has_warned_of_silence = state.get("has_warned_of_silence", False)
+        self._not_numbers = dict(state.get("not_numbers", {}))
 
 
 def own_keys(trial: Trial) -> list[str]:
@@ -114,11 +141,17 @@ def _likeliest(metric: str, keys: Sequence[str]) -> str:
     return next(iter(meant_by(metric, keys)), "")
 
 
-def warning_for(metric: str, trial: Trial) -> str:
-    """Return the sentence for a metric that a trial has not reported in many results."""
+def warning_for(metric: str, trial: Trial, value: str = "") -> str:
+    """Return the sentence for a metric that a trial has not reported in many results, or in none at all.
+
+    Args:
+        metric: The metric.
+        trial: The trial.
+        value: See `MetricWatch.value_of`.
+    """
     keys = own_keys(trial)
-    told = f"trial {trial.trial_id} has reported {_ENOUGH_RESULTS} results, and no trial has reported the metric {metric!r} so far"
-    return _with_keys(told, ", ".join(keys), _likeliest(metric, keys))
+    told = f"has reported {_ENOUGH_RESULTS} results" if trial.last_result else "completed"
+    return _told(f"trial {trial.trial_id} {told}", metric, value, ", ".join(keys), _likeliest(metric, keys), so_far=" so far")
 
 
 def error_for(reason: Reason) -> str:
@@ -129,11 +162,14 @@ def error_for(reason: Reason) -> str:
         "trial t00000 completed, and no trial has reported the metric 'acc'; reported were loss, val_acc; did you mean 'val_acc'?"
     """
     numbers = reason.numbers
-    told = f"trial {numbers['trial_id']} completed, and no trial has reported the metric {numbers['metric']!r}"
-    return _with_keys(told, str(numbers["reported"]), str(numbers["meant"]))
+    told = f"trial {numbers['trial_id']} completed"
+    return _told(told, str(numbers["metric"]), str(numbers.get("value", "")), str(numbers["reported"]), str(numbers["meant"]))
 
 
-def _with_keys(told: str, keys: str, meant: str) -> str:
+def _told(told: str, metric: str, value: str, keys: str, meant: str, *, so_far: str = "") -> str:
+    if value and keys:
+        return f"{told}, and no trial has reported a number for the metric {metric!r}{so_far}; it was {value}, which is no number"
+    told = f"{told}, and no trial has reported the metric {metric!r}{so_far}"
     if not keys:
         return f"{told}; the trial reported nothing: call tune.report(metrics), or return the metrics"
     return f"{told}; reported were {keys}{f'; did you mean {meant!r}?' if meant else ''}"

@@ -97,6 +97,19 @@ def _add_leaves(node: Mapping[str, Any], prefix: str, flat: dict[str, Any]) -> N
             flat[f"{prefix}{key}"] = value
 
 
+def with_own_containers(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy whose dictionaries and lists can be changed without changing those of the result; all other values are shared."""
+    return {key: value if value.__class__ in SCALARS else _copied(value) for key, value in result.items()}
+
+
+def _copied(value: Any) -> Any:
+    if value.__class__ is dict:
+        return with_own_containers(value)
+    if value.__class__ in (list, tuple):
+        return value.__class__(map(_copied, value))
+    return value
+
+
 def as_float(value: Any) -> float:
     """Return a number as a float, an infinite one where it is too large."""
     try:

@@ -21,9 +21,9 @@ class Callback:
     that it may be computing. `iteration` is the number of the driver's turn, not the training iteration; `trials` is the live list of all
     trials and is not to be modified.
 
-    In `on_trial_result`, `trial.last_result` is the result just reported, the same object as `result`. Setting
+    In `on_trial_result`, `trial.last_result` is the result just reported, and `result` is a copy of it. Setting
     ``result["should_checkpoint"] = True`` there asks for a checkpoint of a class trainable at this very result; other changes to `result`
-    reach later callbacks and loggers only.
+    reach later callbacks and loggers only, not the scheduler, the searcher, or what the experiment returns.
 
     A hook that raises is reported once, with its traceback, and its callback is switched off; the experiment goes on.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Literal
 
-from tuner.core.result import SHOULD_CHECKPOINT
+from tuner.core.result import SHOULD_CHECKPOINT, with_own_containers
 
 from .callback import Callback, LoggerCallback
 from .logger_group import GROUPED, LoggerGroup, groups_of
@@ -48,7 +48,7 @@ class CallbackList:
     experiment nor another callback notices. Hooks that a callback does not override cost nothing.
 
     Args:
-        callbacks: The callbacks, the user's own before the loggers, so that loggers see what users changed in a result.
+        callbacks: The callbacks, the user's own before the loggers, so that loggers see what users changed in a copy of a result.
 
     Attributes:
         file_logging_s: Seconds spent in the hooks of loggers that write files.
@@ -61,6 +61,8 @@ class CallbackList:
         self._overriders: dict[Hook, list[_Overrider]] = {}
         self._first_group: LoggerGroup | None = None
         """The loggers that hear of a result before anybody can have changed it."""
+        self._may_change_results = False
+        """Whether any callback but grouped loggers, which only read, hears of results."""
         self._index()
 
     def has(self, hook: Hook) -> bool:
@@ -77,10 +79,12 @@ class CallbackList:
         """Call ``on_trial_result`` and return the class name of the callback that asked for a checkpoint, empty if none did.
 
         Args:
-            result: The result; callbacks may change it, and later ones see the change.
+            result: The result, which stays as it is: callbacks are given a copy, and later ones see what others have changed in it.
             text: The same as JSON, without ``config``; empty where that is not known. It is for loggers that hear of it first.
             **info: ``iteration``, ``trials`` and ``trial``.
         """
+        if self._may_change_results:
+            result = with_own_containers(result)
         was_requested = bool(result.get(SHOULD_CHECKPOINT))
         if self._first_group:
             self._first_group.text = text
@@ -143,6 +147,7 @@ class CallbackList:
                     overriders.append(([callback], getattr(callback, hook), isinstance(callback, TrialFileLogger)))
         hearers = self._overriders["on_trial_result"]
         self._first_group = self._groups.get(id(hearers[0][0][0])) if hearers else None
+        self._may_change_results = any(id(owners[0]) not in self._groups for owners, _, _ in hearers)
 
     def _switch_off(self, callback: Callback, where: str, error: Exception) -> None:
         self._callbacks = [other for other in self._callbacks if other is not callback]
