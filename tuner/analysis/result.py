@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from tuner.core.result import AUTO_FILLED, CHECKPOINT_DIR_NAME, CONFIG, DONE, EXPERIMENT_TAG, TRIAL_ID, is_same_report
+from tuner.core.result import AUTO_FILLED, CHECKPOINT_DIR_NAME, CONFIG, DONE, EXPERIMENT_TAG, TRIAL_ID, identity
 from tuner.core.retention import RetentionPolicy, ranked
 from tuner.core.trial import Ending, Status, Trial
 from tuner.errors import TrialFailed
@@ -20,7 +20,7 @@ from .best import best_place, config_at, newest_of, with_newest
 from .frames import flat_metrics
 from .metrics_table import MetricsFrames, TableTrial
 from .ranking import Mode, check_mode, is_number, step_rank, unknown_metric
-from .rows import MemoryRows, Rows
+from .rows import MemoryRows, Row, Rows
 from .trial_files import error_of, read_trial_files
 
 if TYPE_CHECKING:
@@ -177,14 +177,10 @@ class Result:
         Raises:
             CheckpointError: If it has been deleted or damaged since.
         """
-        path, configs = Path(checkpoint.path), self.rows.configs(self.trial_id)
-        saved = read_manifest(path).metrics if (path / layout.MANIFEST).exists() else None  # Ray Tune writes none
-        if saved is None or configs is not None:
-            rows = self.rows.of(self.trial_id)
-            for place in reversed(range(len(rows))):
-                if rows[place].get(CHECKPOINT_DIR_NAME) == path.name if saved is None else is_same_report(saved, rows[place]):
-                    return {**(saved or rows[place]), CONFIG: self.config if configs is None else dict(configs[place])}
-        return {**(read_manifest(path).metrics if saved is None else saved), CONFIG: self.config}
+        path = Path(checkpoint.path)
+        found = self._rows_by_checkpoint.get(path.name) if not (path / layout.MANIFEST).exists() else None  # Ray Tune writes none
+        metrics = read_manifest(path).metrics if found is None else found
+        return {**metrics, CONFIG: dict(self._configs_by_report.get(identity(metrics), self.config))}
 
     @functools.cached_property
     def metrics_dataframe(self) -> pd.DataFrame:
@@ -224,6 +220,17 @@ class Result:
         if self.metric is None or self.mode is None:
             return None
         return best_place(self.rows.of(self.trial_id), self.metric, self.mode)
+
+    @functools.cached_property
+    def _rows_by_checkpoint(self) -> dict[str, Row]:
+        """The results that tell of a checkpoint, by the name of its directory."""
+        return {str(row[CHECKPOINT_DIR_NAME]): row for row in self.rows.of(self.trial_id) if row.get(CHECKPOINT_DIR_NAME)}
+
+    @functools.cached_property
+    def _configs_by_report(self) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+        """The configuration in force at each result; empty where it never changed."""
+        configs = self.rows.configs(self.trial_id) or ()
+        return {identity(row): config for row, config in zip(self.rows.of(self.trial_id), configs, strict=True)} if configs else {}
 
     def _config_at(self, place: int) -> dict[str, Any]:
         configs = self.rows.configs(self.trial_id)
