@@ -119,6 +119,15 @@ def test_resources_are_asked_for_again(tmp_path, monkeypatch):
     assert again._plan.request_for({}) == {"cpu": 1.0, "licence": 1.0}
 
 
+def test_a_function_that_chose_resources_has_to_be_given_again(tmp_path):
+    trainable = tune.with_resources(train, lambda config: {"cpu": config["x"]})
+    space = {"x": tune.grid_search([1, 2])}
+    declaration = declared(tmp_path, space, tune.TuneConfig(**TUNE), trainable, resources={"cpu": 2})
+    trials = tune.ResultGrid.from_directory(tmp_path / "e").trials
+    assert "# the function that chose the resources of each trial has to" in as_code(declaration, [trial.resources for trial in trials])
+    assert "resources" not in as_code(declaration).partition("tune.Tuner(")[0]
+
+
 class Counting(Callback):
     """A callback that only its script knows."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import schedulers
@@ -21,13 +21,14 @@ _OF_ONE_RUN: Final = frozenset({"callbacks", "verbose", "if_exists"})
 """Fields that have no part in what is searched."""
 
 
-def as_code(declaration: Mapping[str, Any]) -> str:
+def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, float]] = ()) -> str:
     """Return code that declares the same experiment: trainable, space, searcher, scheduler, seed and limits.
 
     What ``experiment.json`` only describes, such as functions of the user's, stands there as ``...`` behind a comment that names it.
 
     Args:
         declaration: What `read_declaration` returned.
+        requests: The resources that the trials asked for, of which the declaration has but those that no configuration decides.
     """
     trainable = declaration.get("trainable") or {}
     name = _trainable_name(trainable)
@@ -44,6 +45,8 @@ def as_code(declaration: Mapping[str, Any]) -> str:
     unknown = [f"# {place} was {what}; it has to be given again" for place, what in _absent(space, "param_space")]
     unknown += [f"# {what} has to be given again" for part in (chosen, limits) for _, what in _absent(part, "")]
     unknown += [f"# callback {what} has to be given again" for _, what in _absent(run.get("callbacks"), "")]
+    if len({tuple(sorted(request.items())) for request in requests}) > 1:
+        unknown.append("# the function that chose the resources of each trial has to be given again, with tune.with_resources")
     imported = [*_trainable_import(trainable, name)]
     if not imported:
         where = f"{trainable.get('qualname')!r} in {trainable.get('module')!r}"

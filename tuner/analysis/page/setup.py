@@ -37,7 +37,9 @@ def setup_section(source: Source) -> str:
         for name, text in facts
         if text
     )
-    code = escape(as_code(declaration))
+    # A scheduler that gives trials other resources while they run is declared itself.
+    is_changing = "ResourceChangingScheduler" in expression((declaration.get("tune_config") or {}).get("scheduler"))
+    code = escape(as_code(declaration, () if is_changing else [trial.resources for trial in source.trials]))
     return (
         f'<section id="setup" class="wide"><h2>How it was searched</h2><dl class="params setup">{items}</dl>'
         '<details><summary>How to reproduce it</summary><p class="note">The same code with the same seed proposes the same '
