@@ -19,6 +19,9 @@ class FIFOScheduler(Scheduler):
         True
     """
 
+    CONTINUE, PAUSE, STOP, NOOP = "CONTINUE", "PAUSE", "STOP", "NOOP"
+    """What a subclass with Ray Tune's signatures returns; see `TrialScheduler`."""
+
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Return no decision."""
         return ()

@@ -6,7 +6,7 @@ import ast
 import contextlib
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, final
 
@@ -337,6 +337,20 @@ _SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
+def _nodes(nodes: Iterable[ast.AST], roles: Mapping[str, str]) -> Iterator[tuple[ast.AST, Mapping[str, str]]]:
+    """Yield all nodes of a syntax tree with the roles of names there: inside inner functions and comprehensions, theirs have none."""
+    for node in nodes:
+        bound: set[str] = set()
+        if isinstance(node, ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef):
+            bound = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            targets = (name for part in node.generators for name in ast.walk(part.target))
+            bound = {name.id for name in targets if isinstance(name, ast.Name)}
+        known = {name: role for name, role in roles.items() if name not in bound}
+        yield node, known
+        yield from _nodes(ast.iter_child_nodes(node), known)
+
+
 def _own(scheduler: Any, *names: str) -> str | None:
     found = next((value for name in names if isinstance(value := getattr(scheduler, name, None), str)), None)
     return None if found == "_metric" else found  # Ray Tune's name for none
@@ -371,8 +385,8 @@ def _uses(kind: type, name: str, function: Any, *, is_ours: bool) -> Iterator[st
         return
     # A hook may call its arguments as it likes; a method of another name is understood where it uses Ray Tune's words.
     given = list(inspect.signature(function).parameters)[1:]
-    roles = dict(zip(given, _ARGUMENTS.get(name, given), strict=False))
-    for node in ast.walk(tree):
+    body = [inner for node in tree.body for inner in (node.body if isinstance(node, ast.FunctionDef) else [node])]
+    for node, roles in _nodes(body, dict(zip(given, _ARGUMENTS.get(name, given), strict=False))):
         match node:
             case ast.Attribute(value=ast.Name(id=variable), attr=attribute) if roles.get(variable) in _SUPPORTED:
                 there = _SUPPORTED[roles[variable]]

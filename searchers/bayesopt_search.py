@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, ClassVar, Final, final
@@ -217,7 +218,7 @@ def _check_constants(config: Mapping[str, Any], *, has_own_space: bool) -> None:
 
 def _are_bounds(value: Any) -> bool:
     are_two = isinstance(value, list | tuple) and len(value) == 2  # noqa: PLR2004  (a lower and an upper end)
-    return are_two and all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)
+    return are_two and all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in value)
 
 
 def _checked_utility(utility: Mapping[str, Any]) -> Mapping[str, Any]:

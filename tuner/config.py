@@ -187,7 +187,8 @@ class FailureConfig(Settings):
             `SyntaxError`, `TypeError`, as far as `retry_on` names neither them nor a class that they derive from. An empty list has all
             tried again. Where `retry_on` and `no_retry_on` both fit, the class nearest to the exception's own counts.
         max_identical_failures: After how many times the same exception at the same line, without any progress in between, a trial is
-            given up although it has retries left; 3 by default, None for no such limit.
+            given up although it has retries left; 3 by default, 1 for no retry after any exception, None for no such limit. A process
+            that was killed is tried again all the same.
         max_common_failures: After how many trials that failed with the same exception at the same line the experiment stops, as long as
             no trial has succeeded or got any farther: ``"auto"``, the default, for twice as many as run at once, and at least 5; None for
             no such limit. It can be continued when the cause is mended.

@@ -268,11 +268,20 @@ def differences(then: Any, now: Any, place: str) -> Iterator[str]:
         ["param_space['y']: 2 -> Normal(mean=0.0, sd=1.0)"]
     """
     if _is_tree(then) and _is_tree(now):
+        if TAG in then and then[TAG] == now.get(TAG):  # what one of two releases did not have yet counts as its default
+            defaults = _default_note(then[TAG])
+            then, now = {**defaults, **then}, {**defaults, **now}
         for key in [*then, *(key for key in now if key not in then)]:
             inner = f"{place}.{key}" if TAG in then else f"{place}[{key!r}]"
             yield from differences(then.get(key), now.get(key), inner) if key in then and key in now else _one_sided(then, now, key, inner)
     elif then != now:
         yield f"{place}: {shown(then)} -> {shown(now)}"
+
+
+@functools.cache
+def _default_note(name: str) -> Note:
+    """Return what a class of settings is noted as where nothing is given."""
+    return _note_of_object(_SETTINGS[name]())
 
 
 def _one_sided(then: Note, now: Note, key: str, place: str) -> Iterator[str]:

@@ -95,7 +95,7 @@ def _start_line(scheduler: Scheduler, searcher: Searcher, tune: TuneConfig, spac
     by_searcher = f"Searcher: {type(_unwrapped(searcher)).__name__}{_why(searcher, tune, space)}."
     if isinstance(scheduler, schedulers.FIFOScheduler):
         return f"{by_searcher} Scheduler: none; every trial trains to the end."
-    name = type(scheduler).__name__
+    name = type(getattr(scheduler, "adapted", scheduler)).__name__
     if isinstance(tune.scheduler, Scheduler):
         return f"{by_searcher} Scheduler: {name}."
     return f"{by_searcher} Scheduler: {name} ({_CHOSEN[tune.scheduler]}); weaker trials are stopped early."

@@ -97,6 +97,12 @@ def test_killed_processes_are_tried_again_as_often_as_was_said():
     assert attempts([Failure("killed by SIGKILL", "out of memory")] * 9, **RETRYING) is None
 
 
+def test_a_limit_of_one_is_no_retry_after_exceptions_alone():
+    settings = {**RETRYING, "max_identical_failures": 1}
+    assert attempts([raised()] * 9, **settings)[0] == 1
+    assert attempts([Failure("killed by SIGKILL", "out of memory")] * 9, **settings) is None
+
+
 def test_what_is_not_worth_a_retry_gets_none():
     assert attempts([raised("KeyError")], **RETRYING)[0] == 1
     number, why = attempts([raised("MissingColumn", bases=("KeyError", "LookupError"))], **RETRYING)

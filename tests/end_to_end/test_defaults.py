@@ -5,7 +5,7 @@ import logging
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
+from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, DuplicateGuard, OptunaSearch, TreeSearch
 from tuner.config import RunConfig, TuneConfig
 from tuner.defaults import NO_END, full_iteration
@@ -151,6 +151,10 @@ def test_the_choice_is_said_and_written_down_and_kept(fit, tmp_path, caplog):
     assert "tune_config.search_alg" not in caplog.text
 
 
+class RayStyle(TrialScheduler):
+    """A scheduler with Ray Tune's signatures."""
+
+
 GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
 
 
@@ -182,6 +186,10 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
         (
             {"search_alg": ConcurrencyLimiter(TreeSearch(), max_concurrent=2), "scheduler": FIFOScheduler()},
             "Searcher: TreeSearch. Scheduler: none; every trial trains to the end.",
+        ),
+        (
+            {"scheduler": RayStyle()},
+            "Searcher: BasicVariantGenerator (random; the default beside a given scheduler). Scheduler: RayStyle.",
         ),
         ({"space": {}}, ""),
         ({"num_samples": 1}, ""),

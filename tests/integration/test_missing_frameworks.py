@@ -37,6 +37,13 @@ def test_keras_without_its_backend_is_not_said_to_be_missing(tmp_path):
     assert "KERAS_BACKEND=torch" in told
 
 
+def test_what_keras_lacks_is_blamed_on_its_backend_only_where_it_is_one(tmp_path):
+    (tmp_path / "keras.py").write_text("import a_module_that_is_not_there\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tuner.integration.keras"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603  (our own code)
+    assert ran.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"
+
+
 def test_what_a_framework_lacks_is_not_taken_for_the_framework(tmp_path):
     """An installation that is broken says what it lacks itself."""
     (tmp_path / "xgboost.py").write_text("import a_module_that_is_not_there\n")

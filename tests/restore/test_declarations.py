@@ -271,6 +271,18 @@ def test_each_difference_is_told_once_at_its_place():
     ]
 
 
+def test_what_a_release_did_not_have_yet_counts_as_its_default():
+    now = note(tune.RunConfig(failure_config=tune.FailureConfig(max_failures=2)))
+    then = {name: item for name, item in now.items() if name != "if_exists"}
+    then["failure_config"] = {name: item for name, item in now["failure_config"].items() if name != "max_identical_failures"}
+    assert list(differences(then, now, "run_config")) == list(differences(now, then, "run_config")) == []
+    changed = now | {"if_exists": "new", "failure_config": now["failure_config"] | {"max_identical_failures": 5}}
+    assert list(differences(then, changed, "run_config")) == [
+        "run_config.failure_config.max_identical_failures: 3 -> 5",
+        "run_config.if_exists: 'error' -> 'new'",
+    ]
+
+
 def test_differences_of_settings_are_told_field_by_field():
     then = note(tune.TuneConfig(num_samples=3))
     now = note(tune.TuneConfig(num_samples=5, scheduler=schedulers.ASHAScheduler(max_t=9)))

@@ -1,5 +1,7 @@
 """Schedulers that were written for Ray Tune."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from schedulers import ASHAScheduler, FIFOScheduler, Pause, Reason, ResourceChangingScheduler, Resume, Scheduler, Stop, TrialScheduler
@@ -219,6 +221,41 @@ def test_what_has_no_meaning_here_is_refused_by_name(kind, complaint):
     with pytest.raises(TypeError) as caught:
         adapted(kind())
     assert str(caught.value).startswith(complaint)
+
+
+class Ranks(Written):
+    """Has inner functions and comprehensions with a `trial` of their own."""
+
+    def on_trial_result(self, tune_controller, trial, result):
+        def score(trial):
+            return trial.score
+
+        others = [SimpleNamespace(score=1.0)]
+        ranked = sorted(others, key=lambda trial: trial.score)
+        return self.CONTINUE if ranked and max(trial.score for trial in others) >= score(others[0]) else self.STOP
+
+
+def test_names_that_inner_functions_bind_are_no_trials_of_ours():
+    assert adapted(Ranks()).adapted is not None
+
+
+def test_what_inner_functions_use_of_the_trial_is_still_seen():
+    class Peeks(Written):
+        def on_trial_result(self, tune_controller, trial, result):
+            return max([1], key=lambda each: trial.score + each)
+
+    with pytest.raises(TypeError, match=r"Peeks\.on_trial_result uses trial\.score"):
+        adapted(Peeks())
+
+
+def test_a_class_derived_from_fifo_has_the_words_as_in_ray_tune():
+    class Own(FIFOScheduler):
+        def on_trial_result(self, tune_controller, trial, result):
+            return FIFOScheduler.STOP if result["loss"] > 1 else self.CONTINUE
+
+    words = ("CONTINUE", "PAUSE", "STOP", "NOOP")
+    assert [getattr(FIFOScheduler, word) for word in words] == [getattr(TrialScheduler, word) for word in words]
+    assert adapted(Own()).adapted.on_trial_result(None, None, {"loss": 2}) == TrialScheduler.STOP
 
 
 def test_a_configuration_that_is_changed_unseen_is_refused_when_it_happens():

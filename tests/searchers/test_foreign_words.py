@@ -1,5 +1,6 @@
 """Spaces in the words of other libraries are taken where that is simple, and refused at construction elsewhere."""
 
+import numpy as np
 import pytest
 
 from searchers import AxSearch, BayesOptSearch, BOHBSearch, HyperOptSearch, OptunaSearch, TreeSearch
@@ -11,9 +12,12 @@ def train(config):
     raise AssertionError("nothing is run here")
 
 
-def test_bounds_are_ranges_for_bayesopt():
+@pytest.mark.parametrize(
+    "bounds", [{"a": (0, 1), "b": [2.0, 3]}, {"a": (np.int64(0), np.int64(1)), "b": [np.float32(2.0), np.float32(3.0)]}]
+)
+def test_bounds_are_ranges_for_bayesopt(bounds):
     pytest.importorskip("bayes_opt")
-    searcher = BayesOptSearch({"a": (0, 1), "b": [2.0, 3]}, "loss", "min")
+    searcher = BayesOptSearch(bounds, "loss", "min")
     for name in "123":
         config = searcher.suggest(name)
         assert 0 <= config["a"] <= 1

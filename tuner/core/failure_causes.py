@@ -111,11 +111,11 @@ class RetryPolicy:
                 return ""
             if name in self.no_retry_on:
                 return f"a {failure.kind} is not worth a retry; FailureConfig(retry_on=[{name!r}]) has it tried again"
-        num = self._num_identical(trial)
-        if self.max_identical_failures is None or num < self.max_identical_failures:
+        cause, num = cause_of(failure), self._num_identical(trial)
+        if self.max_identical_failures is None or num < self.max_identical_failures or not cause.is_exception:
             return ""
         return (
-            f"it has failed {num} times in a row with {cause_of(failure)}, without any progress in between; "
+            f"it has failed {num} times in a row with {cause}, without any progress in between; "
             f"FailureConfig(max_identical_failures=None), or retry_on=[{failure.kind!r}], has it tried again as often as max_failures says"
         )
 
@@ -141,7 +141,7 @@ class RetryPolicy:
             if cause_of(failure) != cause:
                 break
             num += 1
-        return num if cause.is_exception else 1
+        return num
 
 
 @dataclass(slots=True)

@@ -16,12 +16,16 @@ from tuner.storage.checkpoints import Checkpoint
 from .learning_rates import ratio
 from .reporting import Metrics, Selection, check_filename, file_in, latest_directory, report_saved, saved_file
 
+_BACKENDS: Final = ("torch", "jax", "tensorflow")
+
 try:
     import keras
 except ImportError as error:
     if error.name == "keras":
         raise ImportError('tuner.integration.keras needs Keras 3, which is not installed; pip install "tuner-hpo[keras]"') from error
-    installed = [name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name)]
+    if str(error.name).partition(".")[0] not in _BACKENDS:
+        raise
+    installed = [name for name in _BACKENDS if importlib.util.find_spec(name)]
     remedy = (
         f"set the environment variable KERAS_BACKEND={installed[0]} before Keras is imported, by the shell or at the top of the script"
         if installed
