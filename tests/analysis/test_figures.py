@@ -145,6 +145,12 @@ def test_a_parameter_that_a_trial_lacks_is_below_its_axis(make, grid):
     assert best.y[0] < 0
 
 
+def test_frames_have_states_of_one_word(experiment):
+    data = experiment("asha").plot.data
+    for frame in (data.learning_curves(), data.parallel_coordinates(), data.slots()):
+        assert {"completed", "stopped_early"} <= set(frame["state"]) <= {"completed", "stopped_early", "paused"}
+
+
 def test_rungs_tell_how_many_came_and_went_on(experiment):
     figure = experiment("asha").plot.rungs()
     counts = [annotation.text for annotation in figure.layout.annotations]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast, final
 
-from tuner.analysis.frames import flat_config, to_frame
+from tuner.analysis import frames
+from tuner.analysis.frames import flat_config
 from tuner.analysis.importances import At, Evaluator
 from tuner.analysis.ranking import Mode
 from tuner.core.result import TRAINING_ITERATION
@@ -75,7 +76,7 @@ class PlotData:
             for curve in learning_curves(source, x, **limits)
             for place, value in zip(curve.xs, curve.values, strict=True)
         ]
-        return to_frame(rows, ["trial_id", "x", "value", "state", "is_best"])
+        return _frame(rows, ["trial_id", "x", "value", "state", "is_best"])
 
     def parallel_coordinates(self, metric: str | None = None, mode: Mode | None = None) -> pd.DataFrame:
         """Return a row for each trial: ``trial_id``, ``state``, ``value``, ``is_best``, and what differs as ``config/...``."""
@@ -84,7 +85,7 @@ class PlotData:
             for one in tried(self._source.with_objective(metric, mode))
         ]
         names = dict.fromkeys(name for row in rows for name in row)
-        return to_frame(rows, list(dict.fromkeys(["trial_id", "state", "value", "is_best", *names])))
+        return _frame(rows, list(dict.fromkeys(["trial_id", "state", "value", "is_best", *names])))
 
     def slice(self, params: Sequence[str] | None = None, metric: str | None = None, mode: Mode | None = None) -> pd.DataFrame:
         """Return a row for each trial and parameter: ``parameter``, ``setting``, ``trial_id``, ``state``, ``value``, ``is_best``.
@@ -109,7 +110,7 @@ class PlotData:
             for one in trials
             if name in one.config
         ]
-        return to_frame(rows, ["parameter", "setting", "trial_id", "state", "value", "is_best"])
+        return _frame(rows, ["parameter", "setting", "trial_id", "state", "value", "is_best"])
 
     def importances(
         self, metric: str | None = None, mode: Mode | None = None, evaluator: Evaluator = "ped_anova", iteration: At = "common"
@@ -131,7 +132,7 @@ class PlotData:
             }
             for name, share in found.shares.items()
         ]
-        return to_frame(rows, ["parameter", "importance", "std_error", "num_trials", "iteration"])
+        return _frame(rows, ["parameter", "importance", "std_error", "num_trials", "iteration"])
 
     def history(self, over: Over = "time", metric: str | None = None, mode: Mode | None = None) -> pd.DataFrame:
         """Return how the best value came about, see `HistoryStep` for the columns.
@@ -177,7 +178,7 @@ class PlotData:
             {"trial_id": one.trial_id, "state": one.state, **dict(zip(names, one.values, strict=True)), "is_on_front": one.is_on_front}
             for one in pareto(self._source, objectives)
         ]
-        return to_frame(rows, ["trial_id", "state", *names, "is_on_front"])
+        return _frame(rows, ["trial_id", "state", *names, "is_on_front"])
 
     def slowest(self, count: int = 10) -> pd.DataFrame:
         """Return the `count` trials that ran longest, see `Slow` for the columns."""
@@ -205,12 +206,18 @@ def check_over(over: str) -> Over:
     raise ValueError(f"over must be 'time' or 'trials', got {over!r}; over time is told when, over trials by which one")
 
 
+def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """Return the rows as a table, in which states are one word each, as endings are in every other table."""
+    words = [{**row, "state": row["state"].replace(" ", "_")} if "state" in row else row for row in rows]
+    return frames.to_frame(words, columns)
+
+
 def _records(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
-    return to_frame([{name: getattr(record, name) for name in columns} for record in records], columns)
+    return _frame([{name: getattr(record, name) for name in columns} for record in records], columns)
 
 
 def _with_config(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
     rows: list[Mapping[str, Any]] = [
         {**{name: getattr(record, name) for name in columns}, **flat_config(record.config)} for record in records
     ]
-    return to_frame(rows, list(dict.fromkeys([*columns, *(name for row in rows for name in row)])))
+    return _frame(rows, list(dict.fromkeys([*columns, *(name for row in rows for name in row)])))
