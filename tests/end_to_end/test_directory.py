@@ -24,7 +24,7 @@ environment.json
 experiment.json
 journal/00000000000000000001.log
 lock
-snapshot/00000000000000000013.json
+snapshot/00000000000000000014.json
 t00000/checkpoint_000000/.manifest.json
 t00000/checkpoint_000000/state/weights.txt
 t00000/events.out.tfevents.*

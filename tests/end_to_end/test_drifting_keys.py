@@ -13,6 +13,7 @@ from tests.loggers.table_cells import is_in
 from tuner.analysis.rows import JournalRows
 from tuner.core.result import flatten
 from tuner.loggers.csv_logger import read_table
+from tuner.storage.spreadsheets import restored
 
 VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(st.characters(codec="utf-8"), max_size=4)
 NAMES = st.sampled_from(["a", "b", "c", "=d", "e,f", 'g"', "h\r\n", "ü", " ", "x" * 50])
@@ -90,7 +91,8 @@ def test_the_table_of_each_trial_is_the_journals_cell_by_cell(tmp_path_factory, 
         assert len(set(header)) == len(header)
         assert set().union(*map(flatten, rows)) <= set(header)
         assert [(line, row) for line, row in zip(table, rows, strict=True) if not holds(line, row, header)] == []
-        assert list(csv.reader(io.StringIO(Path(result.path, "progress.csv").read_bytes().decode(), newline="")))[1:] == table
+        written = csv.reader(io.StringIO(Path(result.path, "progress.csv").read_bytes().decode(), newline=""))
+        assert [list(map(restored, line)) for line in written][1:] == table
         lines = [json.loads(line) for line in Path(result.path, "result.json").read_bytes().splitlines()]
         assert [line["training_iteration"] for line in lines] == [row["training_iteration"] for row in rows]
         for row, metrics in zip(rows, wanted, strict=True):

@@ -79,7 +79,7 @@ def test_after_one_ctrl_c_trials_save_fit_returns_and_the_script_goes_on_to_its_
     (command,) = re.findall(r"^ +(?:cd \S+ && )?TUNER_RESUME=(\S+) (.+)$", script.printed, re.MULTILINE)
     assert command[0] == str(tmp_path / "interrupted")
     assert "interruptible.py" in command[1]
-    assert re.search(r"^interrupted: 2/2 trials in \S+  interrupted 2$", script.printed, re.MULTILINE)
+    assert re.search(r"^interrupted: 0/2 trials in \S+  interrupted 2$", script.printed, re.MULTILINE)
     assert (tmp_path / "interrupted" / "t00000" / "stdout").read_text() == "cleaned up\n"
     assert still_alive(born) == []
 
