@@ -148,7 +148,7 @@ class CheckpointConfig(Settings):
 
 
 WORTH_A_RETRY: Final = ("ConnectionError", "TimeoutError")
-"""What passes by without anything having been mended."""
+"""Errors that usually go away by themselves."""
 NOT_WORTH_A_RETRY: Final = (
     "AttributeError",
     "ImportError",
@@ -158,7 +158,7 @@ NOT_WORTH_A_RETRY: Final = (
     "SyntaxError",
     "TypeError",
 )
-"""What mostly tells of a mistake in the code, which another attempt makes again."""
+"""Errors that usually come from a bug, so that a retry would fail again."""
 AUTO: Final = "auto"
 """Leaves a choice to the engine: of scheduler or searcher to `tuner.defaults`."""
 _URL_LIKE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -293,9 +293,9 @@ class RunConfig(Settings):
         storage_filesystem: Must be None; other file systems are not supported for experiments yet.
         if_exists: What a new experiment does where one of its name is: ``"error"`` (the default) raises `ExperimentExists`. ``"new"``
             leaves it alone and runs beside it, in a directory with a number behind the name (``exp_2``, ``exp_3``, ...).
-            ``"replace"`` removes it, results and checkpoints included, when everything else has been checked and nothing else can be
-            refused; one that is running, and what cannot be told to be an experiment of ours, is never removed, and files of others
-            in its directory are kept. ``Tuner(..., resume="auto")`` continues it instead.
+            ``"replace"`` removes it, results and checkpoints included, after all other checks have passed; one that is running, and what is
+            not recognisable as a tuner experiment, is never removed, and files of others in its directory are kept.
+            ``Tuner(..., resume="auto")`` continues it instead.
 
     Raises:
         ValueError: If a value is out of range.

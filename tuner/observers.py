@@ -15,6 +15,7 @@ from tuner.core.commands import (
     MetricMissed,
     Notice,
     ResultRecorded,
+    StartsHeld,
     TrialAdded,
     TrialEnded,
     TrialGrafted,
@@ -22,6 +23,7 @@ from tuner.core.commands import (
     TrialSilent,
     TrialStarted,
 )
+from tuner.core.failure_causes import possible_common_failure
 from tuner.core.metric_watch import own_keys, warning_for
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.stoppers import warning_of_direction
@@ -151,6 +153,8 @@ class Observers:
                 self._tell_of_replaced(trial, names)
             case MetricMissed(trial, metric, value):
                 _log.warning("%s", warning_for(metric, trial, value))
+            case StartsHeld(_, reason):
+                _log.warning("%s", possible_common_failure(reason))
             case TrialSilent():
                 _tell_of_silence(notice)
             case AttemptFailed(_, _, True):

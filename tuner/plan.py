@@ -74,6 +74,7 @@ class Plan:
         seed: What all chance in the experiment follows from.
         experiment_id: Tells the experiment from all others; a restored one keeps it.
         remark: What the user is to be told about what was chosen; empty for nothing.
+        rerun: Which trial of which experiment this repeats; None for none.
         run_id: Tells what was declared here from all that is declared elsewhere, also for the same experiment.
     """
 
@@ -183,7 +184,6 @@ class Plan:
             checkpoints=self.checkpoint.policy(is_class=is_class_trainable(self.trainable), can_save=can_be_saved(self.trainable)),
             several_objectives=self.several_objectives,
             is_metric_required=os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING") != "1",
-            has_late_metrics=any(getattr(part, "adds_metrics", False) is True for part in (self.trainable, *(self.run.callbacks or ()))),
             # What no result can change may be proposed early, and so be seen.
             max_pending=max(_MIN_PENDING, 2 * num_slots) if is_listed else 0,
         )

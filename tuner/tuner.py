@@ -168,7 +168,6 @@ class Tuner:
             verbose: How much is shown.
             steal: Whether a driver of this machine that still holds the experiment, since it hangs, say, is killed.
             salvage: Whether a damaged journal is mended, or cut where that cannot be done; what is cut off is kept aside and done again.
-
             allow_other_trainable: Whether a trainable of another name is taken; trials that have begun go on with it.
 
         Raises:

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.core.conversation import BOOM, Conversation, starts, suggest
-from tuner.core.commands import AttemptFailed
+from tuner.core.commands import AttemptFailed, StartsHeld
 from tuner.core.events import DriverRestarted, Outcome, WorkerStarted
 from tuner.core.experiment import Experiment
-from tuner.core.failure_causes import COMMON_FAILURE, cause_of
+from tuner.core.failure_causes import COMMON_FAILURE, cause_of, possible_common_failure
 from tuner.core.memory import failure_fields, failure_from, trial_fields, trial_from
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Ending, Failure, Status
@@ -152,13 +154,71 @@ def test_an_experiment_ends_when_all_fail_for_one_cause():
     give_up(talk, raised(), 4)
     assert rule(talk) is None
     give_up(talk, raised(message="other"), 1)
+    assert rule(talk) is None  # the last one may yet get farther
+    give_up(talk, raised(message="third"), 1)
     assert rule(talk) == COMMON_FAILURE
     assert talk.experiment.stop_reason.numbers == {
         "cause": "RuntimeError at train.py:12 in train",
-        "num_failures": 5,
+        "num_failures": 6,
         "trial_id": "t00000",
     }
     assert {trial.ending for trial in talk.experiment.trials} <= {Ending.FAILED, Ending.INTERRUPTED, None}
+
+
+def at_the_limit():
+    """Return a conversation in which five trials have failed, and the second runs without having reported."""
+    talk = Conversation(**COMMON)
+    talk.begin(2)
+    for _ in range(5):
+        fail(talk, raised(), next(trial_id for trial_id in talk.experiment.roster.live if trial_id != "t00001"))
+        answer(talk)
+    return talk
+
+
+def test_at_the_limit_nothing_is_started_while_a_trial_may_get_farther():
+    talk = at_the_limit()
+    assert (rule(talk), list(talk.experiment.roster.live)) == (None, ["t00001"])
+    (held,) = [notice for notice in talk.notices if isinstance(notice, StartsHeld)]
+    assert possible_common_failure(held.reason).startswith(
+        "5 trials failed with RuntimeError at train.py:12 in train, t00000 first; no oth"
+    )
+    assert not starts(talk.say(after_s=60.0))
+    assert talk.experiment.next_deadline_s() > talk.now_s  # no turn is due before its silence is
+
+
+def test_it_goes_on_when_that_trial_reports():
+    talk = at_the_limit()
+    talk.report("t00001", 1)
+    answer(talk)
+    assert rule(talk) is None
+    assert len(talk.experiment.roster.live) == 2
+
+
+def test_it_goes_on_when_that_trial_completes():
+    talk = at_the_limit()
+    talk.exit("t00001", Outcome.COMPLETED)
+    answer(talk)
+    assert rule(talk) is None
+    assert len(talk.experiment.roster.live) == 2
+
+
+@pytest.mark.parametrize("failure", [raised(), raised("OSError")])
+def test_it_ends_when_that_trial_fails_too(failure):
+    talk = at_the_limit()
+    fail(talk, failure, "t00001")
+    assert rule(talk) == COMMON_FAILURE
+    assert talk.experiment.is_finished
+
+
+def test_a_snapshot_at_the_limit_goes_on_as_well():
+    talk = at_the_limit()
+    again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
+    again.load_state_dict(talk.experiment.state_dict(), [trial_from(trial_fields(trial)) for trial in talk.experiment.trials])
+    talk.experiment = again
+    assert not talk.say()
+    talk.report("t00001", 1)
+    answer(talk)
+    assert len(again.roster.live) == 2
 
 
 def test_other_causes_are_counted_apart():
@@ -198,7 +258,7 @@ def test_the_next_session_counts_anew_and_a_snapshot_keeps_the_count():
     assert again._failure_tally.state_dict() == talk.experiment._failure_tally.state_dict()
     give_up(talk, raised(), 1)
     talk.say(DriverRestarted(talk.experiment.settings))
-    give_up(talk, raised(), 4)
+    give_up(talk, raised(), 5)
     assert rule(talk) is None
     give_up(talk, raised(), 1)
     assert rule(talk) == COMMON_FAILURE

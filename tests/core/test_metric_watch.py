@@ -10,6 +10,7 @@ from tuner.core.events import DriverRestarted, Outcome, TurnEnded, WorkerExited,
 from tuner.core.experiment import Experiment
 from tuner.core.memory import trial_fields, trial_from
 from tuner.core.metric_watch import METRIC_NOT_REPORTED, warning_for
+from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Ending
 
@@ -129,7 +130,7 @@ def test_a_trial_that_did_not_complete_says_nothing_about_the_metric(outcome):
     assert rule(talk) is None
 
 
-@pytest.mark.parametrize("settings", [{"is_metric_required": False}, {"has_late_metrics": True}, {"metric": None, "mode": None}], ids=str)
+@pytest.mark.parametrize("settings", [{"is_metric_required": False}, {"metric": None, "mode": None}], ids=str)
 def test_it_does_not_end_where_the_metric_need_not_be_reported(settings):
     talk = Conversation(max_trials=2, **{**WANTED, **settings})
     talk.begin(2)
@@ -200,3 +201,8 @@ def test_what_was_told_outlasts_a_snapshot():
     assert again.state_dict()["metric_watch"] == state["metric_watch"]
     assert again._metric_watch.value_of("val_accuracy") == "'n/a'"
     assert not again._metric_watch.complete(again.trials[2])  # it was told before
+
+
+def test_settings_of_an_earlier_build_are_read():
+    settings = Conversation(**WANTED).experiment.settings
+    assert ExperimentSettings.from_fields(settings.as_fields() | {"has_late_metrics": False}) == settings

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from schedulers.decisions import Decision
+from schedulers.decisions import Decision, Reason
 
 from .counsel import Advice, StopAll
 from .trial import CheckpointRecord, Failure, Graft, Trial, Verdict
@@ -192,6 +192,19 @@ class MetricMissed:
 
 
 @dataclass(frozen=True, slots=True)
+class StartsHeld:
+    """Nothing is started until it is known whether all trials fail for one cause.
+
+    Attributes:
+        trial: The trial that has failed last.
+        reason: For which the experiment ends if so.
+    """
+
+    trial: Trial
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
 class TrialSilent:
     """A trial has not reported for much longer than usual, and may hang.
 
@@ -253,6 +266,7 @@ Notice = (
     | CheckpointMissed
     | KeysReplaced
     | MetricMissed
+    | StartsHeld
     | TrialSilent
     | TrialPaused
     | TrialGrafted

@@ -144,7 +144,7 @@ class Experiment(SteeredLives):
         self._waiting[trial.trial_id] = report
         self._is_unsettled |= self.desk.hear()
         trial.summarise(flat)
-        self._failure_tally.hear(trial.farthest_iteration)
+        self._is_unsettled |= self._failure_tally.hear(trial.farthest_iteration)
         is_metric_missed = self._metric_watch.hear(flat, trial.num_rows)
         self.best.consider(trial, flat)
         self._out.notices.append(cmd.ResultRecorded(trial, report.result, flat, event.text))
@@ -246,10 +246,11 @@ class Experiment(SteeredLives):
         elif self.roster.ready.wake(self._now_s) or self._is_unsettled or self.roster.paused:
             self._is_unsettled = False
             self._tend_paused()
-            self._start_ready()
-            self._wake_paused()
-            self._admit_waiting()
-            self._ask()
+            if not (self.roster.live and self._suspected_failure()):
+                self._start_ready()
+                self._wake_paused()
+                self._admit_waiting()
+                self._ask()
             self._conclude()
         self._out.remarks = self.counsel.take_remarks()
         self._is_routine = self._is_calm(goes_on, has_news=was_unsettled) and self._stopping is was_stopping and not is_anybody_stirring
@@ -276,9 +277,7 @@ class Experiment(SteeredLives):
 
     def _own_reason_to_end(self) -> Reason | None:
         """Return why it makes no sense to go on, whatever scheduler and stop criterion say."""
-        endings = self.roster.num_by_ending
-        num_succeeded = endings[Ending.COMPLETED] + endings[Ending.STOPPED_EARLY]
-        return self._metric_watch.reason_to_end or self._failure_tally.reason_to_end(num_succeeded)
+        return self._metric_watch.reason_to_end or (None if self.roster.live else self._suspected_failure())
 
     def _kill_overdue(self) -> None:
         for overdue in self._patience.exhausted(self._now_s):

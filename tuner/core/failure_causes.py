@@ -157,6 +157,9 @@ class _Group:
 class FailureTally:
     """Counts the trials that one session has given up, by cause.
 
+    At the limit nothing new is started until one of the trials that run has succeeded or got farther, or none runs any more: they may
+    just not have reported yet.
+
     Args:
         limit: How many trials may fail for one cause as long as nothing succeeds; None for no limit.
         trials: The trials of earlier sessions.
@@ -170,21 +173,26 @@ class FailureTally:
         unfailed = (trial for trial in trials if trial.status is not Status.ERROR)
         self._farthest = max((trial.farthest_iteration for trial in unfailed), default=0)
 
-    def hear(self, iteration: int) -> None:
-        """Take note that some trial has reported this iteration."""
-        self._farthest = max(self._farthest, iteration)
+    def hear(self, iteration: int) -> bool:
+        """Take note that some trial has reported this iteration; return whether trials may be started again after that."""
+        if iteration <= self._farthest:
+            return False
+        was_in_doubt = self.suspected(0) is not None
+        self._farthest = iteration
+        return was_in_doubt and self.suspected(0) is None
 
-    def add(self, trial: Trial) -> None:
-        """Count a trial that has been given up."""
+    def add(self, trial: Trial) -> bool:
+        """Count a trial that has been given up; return whether its cause has reached the limit with it."""
         cause = cause_of(trial.failures[-1])
         group = self._groups.setdefault(cause, _Group(0, 0, trial.trial_id))
         group.num += 1
         group.farthest = max(group.farthest, trial.farthest_iteration)
         if group.num == self._limit:
             self._frequent.append(cause)
+        return group.num == self._limit
 
-    def reason_to_end(self, num_succeeded: int) -> Reason | None:
-        """Return why the experiment has to end, None if it has not.
+    def suspected(self, num_succeeded: int) -> Reason | None:
+        """Return why the experiment has to end once no trial runs any more, None if it has not.
 
         Args:
             num_succeeded: How many trials have completed or were stopped early. A trial that has got beyond the iteration at which the
@@ -209,7 +217,7 @@ class FailureTally:
 
 
 def common_failure(reason: Reason) -> str:
-    """Return the sentence for a `FailureTally.reason_to_end`.
+    """Return the sentence for what `FailureTally.suspected` has returned, once it has come true.
 
     Example:
         >>> told = {"cause": "KeyError at train.py:12 in train", "num_failures": 5, "trial_id": "t00000"}
@@ -218,3 +226,17 @@ def common_failure(reason: Reason) -> str:
     """
     told = reason.numbers
     return f"{told['num_failures']} trials failed with {told['cause']}, {told['trial_id']} first, and none has got any farther"
+
+
+def possible_common_failure(reason: Reason) -> str:
+    """Return the sentence for what `FailureTally.suspected` has returned, while trials run that may yet get farther.
+
+    Example:
+        >>> possible_common_failure(Reason(COMMON_FAILURE, {"cause": "KeyError", "num_failures": 5, "trial_id": "t00000"}))
+        '5 trials failed with KeyError, t00000 first; no other is started until one of those that run gets farther or all have ended'
+    """
+    told = reason.numbers
+    return (
+        f"{told['num_failures']} trials failed with {told['cause']}, {told['trial_id']} first; "
+        "no other is started until one of those that run gets farther or all have ended"
+    )

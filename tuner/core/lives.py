@@ -213,13 +213,20 @@ class TrialLives(ExperimentState):
 
     def _give_up(self, trial: Trial, objection: str = "") -> None:
         self.roster.fail(trial)
-        self._failure_tally.add(trial)
+        is_frequent = self._failure_tally.add(trial)
         self.desk.hear()
         self._out.notices.append(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=False, objection=objection))
+        if is_frequent and self.roster.live and (reason := self._suspected_failure()):
+            self._out.notices.append(cmd.StartsHeld(trial, reason))
         self._part_with(trial)
         self._apply(self.counsel.on_trial_error(trial))
         if self.settings.fail_fast:
             self._stop_all(Ending.INTERRUPTED, Reason("fail_fast"))
+
+    def _suspected_failure(self) -> Reason | None:
+        """Return the cause for which all trials seem to fail; None if there is none."""
+        endings = self.roster.num_by_ending
+        return self._failure_tally.suspected(endings[Ending.COMPLETED] + endings[Ending.STOPPED_EARLY])
 
     def _end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
         self.roster.end(trial, ending, reason)

@@ -48,8 +48,6 @@ class ExperimentSettings:
         several_objectives: Metric and mode of each objective where searcher or scheduler have several, and `metric` may be None; else
             empty. What is optimised in either case is `objectives`.
         is_metric_required: Whether the experiment ends with an error once a trial has completed and no trial has reported the metric.
-        has_late_metrics: Whether something adds metrics to results after they were reported, such as a validation; the metric is then
-            not looked for in what trials report.
         retry_on: Names of exceptions that are worth all retries, see `RetryPolicy`.
         no_retry_on: Names of exceptions that are worth none.
         max_identical_failures: After how many failures of one cause without progress in between a trial is given up; None for no limit.
@@ -75,7 +73,6 @@ class ExperimentSettings:
     several_objectives: tuple[tuple[str, str], ...] = ()
     # What follows is off where the settings were recorded by a release that did not have it, so that a replay decides as it did.
     is_metric_required: bool = False
-    has_late_metrics: bool = False
     retry_on: tuple[str, ...] = ()
     no_retry_on: tuple[str, ...] = ()
     max_identical_failures: int | None = None
@@ -90,8 +87,6 @@ class ExperimentSettings:
     @property
     def watched_metrics(self) -> tuple[str, ...]:
         """The metrics that trials have to report sooner or later."""
-        if self.has_late_metrics:
-            return ()
         return tuple(metric for metric, _ in self.several_objectives) or ((self.metric,) if self.metric else ())
 
     @property
@@ -111,4 +106,5 @@ class ExperimentSettings:
         several = tuple((str(metric), str(mode)) for metric, mode in fields.get("several_objectives", ()))
         names = {name: tuple(fields.get(name, ())) for name in ("retry_on", "no_retry_on")}
         checkpoints = CheckpointPolicy(**{**policy, "retention": retention})
-        return cls(**{**fields, **names, "several_objectives": several, "checkpoints": checkpoints})
+        known = {name: value for name, value in fields.items() if name != "has_late_metrics"}  # which nothing has ever set
+        return cls(**{**known, **names, "several_objectives": several, "checkpoints": checkpoints})

@@ -23,9 +23,9 @@ _STAY: Final = {
 
 _UNFIT: Final = {"kind": "unfit"}
 _STACK_LINES: Final = 60
+"""How many of its last lines a killed worker is quoted with: it has written there where it was."""
 _MAX_PACKAGES: Final = 1_000
 _MAX_VERSION_LENGTH: Final = 100
-"""How many of its last lines a killed worker is quoted with: it has written there where it was."""
 
 
 @final

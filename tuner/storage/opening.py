@@ -54,13 +54,13 @@ def check_ours(directory: Path) -> None:
     """Check that a directory may be cleared.
 
     Raises:
-        StorageError: If it cannot be told to hold an experiment of ours.
+        StorageError: If it is not recognisable as a tuner experiment.
     """
     try:
         read_declaration(directory)
     except StorageError as cause:
         raise StorageError(
-            f"{str(directory)!r} is not removed, since it cannot be told to be an experiment of tuner's ({cause}); remove it yourself, or "
+            f"{str(directory)!r} is not removed, since it is not recognisable as a tuner experiment ({cause}); remove it yourself, or "
             "choose another name"
         ) from cause
 
