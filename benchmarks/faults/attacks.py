@@ -84,7 +84,7 @@ ATTACKS = [
         "who reports follows from the socket, and output is never parsed",
         [
             Suite("execution/test_session", ["a_child_process_of_the_trial_does_not_speak_for_it"]),
-            Suite("execution/test_values", ["names_of_the_engine_are_refused"]),
+            Suite("execution/test_values", ["values_under_names_of_the_engine_are_left_out_and_named_once"]),
             Suite("security/test_imitations"),
         ],
     ),

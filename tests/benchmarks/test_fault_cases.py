@@ -15,7 +15,7 @@ ALL_BENCHES = [evidence for case in CASES.values() for evidence in case.shown_by
 
 
 def test_every_case_is_there_once():
-    assert list(CASES) == [f"F{number}" for number in range(1, 28)] + [f"S{number}" for number in range(1, 10)]
+    assert list(CASES) == [f"F{number}" for number in range(1, 31)] + [f"S{number}" for number in range(1, 10)]
 
 
 @pytest.mark.parametrize("tests", ALL_TESTS, ids=lambda tests: tests.file)
