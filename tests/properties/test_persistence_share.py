@@ -20,6 +20,7 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.storage import journal as journal_module
 from tuner.storage import snapshot as snapshot_module
 from tuner.storage.cleaner import CheckpointCleaner
+from tuner.storage.disk import Whereabouts
 from tuner.storage.journal import Journal
 from tuner.suggestion_queue import SuggestionQueue
 
@@ -75,7 +76,10 @@ class CostlyDisk:
     def nothing(self, *arguments):
         """Take any other call."""
 
-    truncate = close = rename = remove = make_directory = sync_directory = nothing
+    truncate = close = hold = rename = remove = make_directory = sync_directory = nothing
+
+    def whereabouts(self, descriptor, path):
+        return Whereabouts()
 
 
 class Experiment:
