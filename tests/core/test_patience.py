@@ -154,3 +154,13 @@ def test_who_has_had_time_for_last_words_is_killed_at_once_when_it_becomes_urgen
     assert names(patience.exhausted(10.0)) == ["a"]
     patience.interrupt(10.1, 10.0, is_urgent=True)
     assert [one.last_words_s for one in patience.exhausted(10.1)] == [0.0]
+
+
+def test_a_worker_that_is_told_to_leave_while_it_stores_a_checkpoint_is_given_no_more_time():
+    patience = Patience(10.0, 3.0)
+    patience.expect_report("a", 5.0)
+    patience.expect_exit("a", 6.0)
+    patience.hold("a")
+    patience.expect_report("a", 7.0)
+    assert patience.next_s == 9.0
+    assert names(patience.exhausted(9.0)) == ["a"]

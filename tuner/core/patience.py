@@ -85,7 +85,9 @@ class Patience:
         self._watch.hear(trial_id, now_s)
 
     def hold(self, trial_id: str) -> None:
-        """Stop the clock of a worker that has not reported."""
+        """Stop the clock of a worker that has not reported, unless it is expected to leave."""
+        if trial_id in self._leaving:
+            return
         self._deadlines.cancel(trial_id)
         self._watch.hold(trial_id)
 
