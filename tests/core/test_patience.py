@@ -4,7 +4,7 @@ import pytest
 
 from tests.core.conversation import BOOM, Conversation, answers, kills
 from tuner.core.commands import TrialSilent
-from tuner.core.events import CheckpointFailed, CheckpointRequested, CheckpointStarted, TrialStopRequested
+from tuner.core.events import CheckpointFailed, CheckpointRequested, CheckpointStarted, StopRequested, TrialStopRequested
 from tuner.core.patience import LAST_WORDS_S, Patience
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord
@@ -164,3 +164,16 @@ def test_a_worker_that_is_told_to_leave_while_it_stores_a_checkpoint_is_given_no
     patience.expect_report("a", 7.0)
     assert patience.next_s == 9.0
     assert names(patience.exhausted(9.0)) == ["a"]
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_worker_that_stores_a_checkpoint_while_everything_is_stopped_has_to_leave_in_time(is_asked):
+    talk = Conversation(max_trials=1, interrupt_grace_s=3.0, checkpoints=SAVES)
+    talk.begin(1)
+    if is_asked:
+        talk.say(CheckpointRequested("t00000"))
+        talk.report("t00000", 1)
+    talk.say(StopRequested("signal.SIGINT"))
+    talk.say(CheckpointStarted("t00000", 1), after_s=1.0)
+    assert kills(talk.say(after_s=1.0)) == []
+    assert kills(talk.say(after_s=1.0)) == ["t00000"]

@@ -80,7 +80,9 @@ class Patience:
             self._deadlines.set(trial_id, self._all_gone_s)
 
     def take_sign_of_life(self, trial_id: str, now_s: float) -> None:
-        """Stop the clock: it is our turn to answer."""
+        """Stop the clock of a worker that has reported or is about to; one that is expected to leave still has to leave in time."""
+        if trial_id in self._leaving:
+            return
         self._deadlines.cancel(trial_id)
         self._watch.hear(trial_id, now_s)
 
