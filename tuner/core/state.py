@@ -80,10 +80,9 @@ class ExperimentState:
             for trial in self.roster.trials:
                 trial.objective = TrackedMetric()
             self.best.recall(self.roster.trials)
-        self._metric_watch = MetricWatch(settings.watched_metrics, is_required=settings.is_metric_required, trials=self.roster.trials)
-        self._failure_tally = FailureTally(settings.max_common_failures, self.roster.trials)
         self._retries = settings.retries
         self.settings = settings
+        self._begin_watching()
         self.stall = self.misuse = ""
         self.roster.move_to(settings.capacity, settings.max_concurrent)
         self._keeper = CheckpointKeeper(settings.checkpoints)
@@ -93,6 +92,12 @@ class ExperimentState:
         self._typical_request = settings.default_request
         self._stopping: Intention | None = None
         self._is_unsettled = True
+
+    def _begin_watching(self) -> None:
+        """Begin to watch for a metric that is not reported and for common failures; the trials so far are of earlier sessions."""
+        settings, trials = self.settings, self.roster.trials
+        self._metric_watch = MetricWatch(settings.watched_metrics, is_required=settings.is_metric_required, trials=trials)
+        self._failure_tally = FailureTally(settings.max_common_failures, trials)
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -152,12 +157,9 @@ class ExperimentState:
         self.exploits.load(self.roster.trials)
         self._stirring = {trial_id: trial for trial_id, trial in self.roster.paused.items() if trial.exploit or trial.is_to_resume}
         (self.best.recall if "best" in state else self.best.load)(self.roster.trials)  # earlier releases have a board of their own
-        self._failure_tally = FailureTally(self.settings.max_common_failures, self.roster.trials)
+        self._begin_watching()  # by the trials that are there now
         if "failure_tally" in state:
             self._failure_tally.load_state_dict(state["failure_tally"])
-        self._metric_watch = MetricWatch(
-            self.settings.watched_metrics, is_required=self.settings.is_metric_required, trials=self.roster.trials
-        )
         if "metric_watch" in state:  # earlier releases did not look for it
             self._metric_watch.load_state_dict(state["metric_watch"], self.roster.__getitem__)
         self.desk.load_state_dict(state["desk"])
