@@ -39,7 +39,6 @@ class MetricWatch:
         self.missing = list(metrics)
         self._is_required = is_required
         self._has_warned = False
-        self._has_warned_of_silence = False
         self._not_numbers: dict[str, str] = {}
         """What was reported for missing metrics although it is no number, shortened for a message."""
         self._completed: Trial | None = None
@@ -76,10 +75,7 @@ class MetricWatch:
             self._num_silent += 1
         if trial.last_result or self._num_silent >= _ENOUGH_SILENT_TRIALS:
             self._completed = self._completed or trial
-        if trial.last_result or not self.missing or self._has_warned_of_silence:
-            return False
-        self._has_warned_of_silence = True
-        return True
+        return not trial.last_result and self._num_silent == 1 and bool(self.missing)
 
     def value_of(self, metric: str) -> str:
         """Return what was reported last for a missing metric although it is no number, shortened; empty where nothing was."""
@@ -102,7 +98,6 @@ class MetricWatch:
         return {
             "missing": list(self.missing),
             "has_warned": self._has_warned,
-            "has_warned_of_silence": self._has_warned_of_silence,
             "not_numbers": dict(self._not_numbers),
             "completed": completed,
             "num_silent": self._num_silent,
@@ -113,7 +108,6 @@ class MetricWatch:
         self.missing, self._has_warned = list(state["missing"]), state["has_warned"]
         self._completed = trial_of(state["completed"]) if state["completed"] else None
         self._num_silent = state.get("num_silent", 0)
-        self._has_warned_of_silence = state.get("has_warned_of_silence", False)
         self._not_numbers = dict(state.get("not_numbers", {}))
 
 
