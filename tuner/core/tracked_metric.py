@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from .result import TRAINING_ITERATION
+from .result import TRAINING_ITERATION, as_float
 from .summary import MetricSummary
 
 
@@ -155,10 +155,7 @@ def number_in(flat: Mapping[str, Any], metric: str) -> float | None:
     value = flat.get(metric)
     if isinstance(value, bool) or not isinstance(value, (float, int)):
         return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
+    return as_float(value)
 
 
 def _fields(evaluation: Evaluation | None) -> list[Any] | None:
