@@ -24,7 +24,7 @@ from tuner.storage.release import RELEASE_KEY, THIS_RELEASE
 from .config import RunConfig
 from .declarations import note
 from .fingerprint import fingerprint
-from .plan import Plan, Rerun, derived_seed
+from .plan import Plan, Rerun, seed_of_trial
 
 _BEGINNING = ("created", "declared_name", "id", "seed", "settings", "rerun")
 """What is written down of an experiment's beginning and stays as it was."""
@@ -134,7 +134,7 @@ class Record:
 
     def seed_of(self, trial_id: str) -> int:
         """Return the seed of one of its trials."""
-        return derived_seed(self.seed, trial_id) if self.rerun is None else self.rerun.seed
+        return seed_of_trial(trial_id, self.seed, self.rerun)
 
     @property
     def experiment_id(self) -> str:

@@ -115,8 +115,8 @@ class Plan:
         return resources_for(self.trainable, config)
 
     def seed_of(self, trial_id: str) -> int:
-        """Return the seed of a trial, the same in each attempt; it follows from the experiment's seed and the trial's id alone."""
-        return derived_seed(self.seed, trial_id) if self.rerun is None else self.rerun.seed
+        """Return the seed of a trial, the same in each attempt."""
+        return seed_of_trial(trial_id, self.seed, self.rerun)
 
     def copy(self) -> Plan:
         """Return a plan with a scheduler, searcher and stopper of its own, which leaves those of this one as they are."""
@@ -308,6 +308,17 @@ def with_seed(plan: Plan, seed: int, experiment_id: str | None = None) -> Plan:
 def derived_seed(seed: int, purpose: str) -> int:
     """Return a seed of its own for one purpose, so that no two parts of an experiment share a stream of chance."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:4])
+
+
+def seed_of_trial(trial_id: str, seed: int, rerun: Rerun | None) -> int:
+    """Return the seed of a trial.
+
+    Args:
+        trial_id: The trial.
+        seed: The seed of its experiment.
+        rerun: The trial that its experiment repeats, whose seed it takes over; None where it repeats none.
+    """
+    return derived_seed(seed, trial_id) if rerun is None else rerun.seed
 
 
 def _checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
