@@ -94,16 +94,7 @@ class EnvironmentRecorder:
             _log.info("%s could not be written: %s", layout.ENVIRONMENT, error)
 
     def _write(self, earlier: Sequence[Mapping[str, Any]]) -> None:
-        script = self._facts["script"]
-        packages = loaded_packages()
-        packages |= {name: known for name, told in dict(self._from_workers).items() if (known := told or _version_of(name))}
-        now = {
-            **self._facts,
-            "python": {"version": platform.python_version(), "executable": sys.executable},
-            "platform": platform.platform(),
-            "packages": dict(sorted(packages.items())),
-            "git": git_state(script or self._facts["directory"]),
-        }
+        now = {**self._facts, **_surroundings(self._facts, dict(self._from_workers))}
         if earlier and _without_time(earlier[-1]) == _without_time(now):
             return
         text = json.dumps([*earlier, now], indent=1, ensure_ascii=False) + "\n"
@@ -146,11 +137,23 @@ def _short(git: Mapping[str, Any]) -> str:
 
 
 def environment_now() -> dict[str, Any]:
-    """Return Python, packages and git commit of this process."""
-    invocation = _invocation(())
+    """Return Python, platform, packages and git commit of this process."""
+    return _surroundings(_invocation(()), {})
+
+
+def _surroundings(invocation: Mapping[str, Any], from_workers: Mapping[str, str]) -> dict[str, Any]:
+    """Return Python, platform, packages and git commit of a process.
+
+    Args:
+        invocation: How it was started, see `_invocation`.
+        from_workers: Versions of packages that its workers have imported, empty where they do not know them.
+    """
+    packages = loaded_packages()
+    packages |= {name: known for name, told in from_workers.items() if (known := told or _version_of(name))}
     return {
         "python": {"version": platform.python_version(), "executable": sys.executable},
-        "packages": loaded_packages(),
+        "platform": platform.platform(),
+        "packages": dict(sorted(packages.items())),
         "git": git_state(invocation["script"] or invocation["directory"]),
     }
 
