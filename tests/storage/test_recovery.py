@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage import layout, segments
-from tuner.storage.journal import Journal, read, recover
+from tuner.storage.journal import Journal, ResultIndex, read, recover
 
 
 def body(number):
@@ -218,6 +218,52 @@ def test_a_segment_counts_up_to_where_the_next_one_begins(tmp_path):
     assert sequence_numbers(tmp_path) == [1, 2, 3, 4]
     first.write_bytes(first.read_bytes()[:-7] + b"garbage")
     assert sequence_numbers(tmp_path) == [1, 2, 3, 4]
+
+
+def segment_file(experiment, first, previous, epoch, *bodies):
+    path = segments.segment_path(experiment / layout.JOURNAL, first)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(segments.header_line(first, previous, epoch) + b"".join(map(segments.line_of, bodies)))
+    return path
+
+
+def turn(number, epoch):
+    return b'{"q":%d,"e":%d,"k":"turn"}' % (number, epoch)
+
+
+def after_turn(number, epoch):
+    return segments.Tail(number, zlib.crc32(turn(number, epoch)), epoch)
+
+
+@pytest.mark.parametrize("num_turns_of_second", [0, 1])
+def test_what_an_earlier_driver_wrote_behind_the_start_of_a_later_one_is_damage(tmp_path, num_turns_of_second):
+    first = segment_file(tmp_path, 1, segments.START, 1, turn(1, 1), turn(2, 1))
+    following = after_turn(1, 1)._replace(epoch=2)
+    second = segment_file(tmp_path, 2, following, 2, *[turn(2, 2)] * num_turns_of_second)
+    contents = first.read_bytes(), second.read_bytes()
+    readers = [lambda: list(read(tmp_path)), lambda: list(ResultIndex(tmp_path).of("t00000"))]
+    for reader in [*readers, *[lambda: recover(tmp_path)] * (not num_turns_of_second)]:
+        with pytest.raises(DamagedJournal, match="driver 1 wrote behind driver 2") as damage:
+            reader()
+        assert (damage.value.path, damage.value.offset) == (str(first), contents[0].index(segments.line_of(turn(2, 1))))
+    assert (first.read_bytes(), second.read_bytes()) == contents
+
+
+def test_an_opening_cuts_off_what_a_segment_without_records_supersedes(tmp_path, names_in):
+    first = segment_file(tmp_path, 1, segments.START, 1, turn(1, 1), turn(2, 1), turn(3, 1))
+    segment_file(tmp_path, 2, after_turn(1, 1), 1)
+    assert sequence_numbers(tmp_path) == [1]
+    write_journal(tmp_path, range(2))
+    assert [record["e"] for record in read(tmp_path)] == [1, 2, 2]
+    assert first.read_bytes().endswith(segments.line_of(turn(1, 1)))
+    assert len(names_in(tmp_path / layout.JOURNAL)) == 2
+
+
+def test_a_damaged_segment_that_is_not_needed_does_not_keep_an_opening_from_succeeding(tmp_path):
+    first = segment_file(tmp_path, 1, segments.START, 1, turn(1, 1), turn(2, 1))
+    segment_file(tmp_path, 3, after_turn(2, 1), 1)
+    first.write_bytes(first.read_bytes().replace(b"turn", b"torn", 1))
+    assert recover(tmp_path) == after_turn(2, 1)
 
 
 def test_a_gap_or_an_earlier_driver_behind_a_later_one_is_damage(tmp_path):

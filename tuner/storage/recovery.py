@@ -26,6 +26,20 @@ _LINE_START: Final = re.compile(rb'[0-9a-f]{8} \{"[kq]":')
 _TORN_PREFIX: Final = "torn-"
 
 
+class Superseded(NamedTuple):
+    """Where a segment goes on behind the start of the next one.
+
+    Attributes:
+        path: The segment.
+        offset: Byte at which the first such line begins.
+        epoch: Epoch of the driver that wrote it, None where it does not verify.
+    """
+
+    path: Path
+    offset: int
+    epoch: int | None
+
+
 @final
 class Walk:
     """Goes through segments in order and verifies each line, and that each record follows the one before it.
@@ -34,12 +48,15 @@ class Walk:
         head: The record before the segment that was last gone through, as its header says.
         tail: The last record that was seen.
         torn_at: Byte at which the last segment is torn off, None if it is not.
+        superseded: What the last segment holds behind the start of the next one, None for nothing. A driver whose sync has failed writes
+            the same records into a new segment, and leaves them where they were.
     """
 
     def __init__(self) -> None:
         self.head: Tail | None = None
         self.tail: Tail | None = None
         self.torn_at: int | None = None
+        self.superseded: Superseded | None = None
 
     def through(self, path: Path, data: bytes, end: int | None) -> Iterator[tuple[int, bytes]]:
         """Yield offset and body of each record of a segment.
@@ -54,9 +71,11 @@ class Walk:
             StorageError: If a newer version wrote the segment.
         """
         for offset, line in _lines(data):
-            if end is not None and self.tail is not None and offset and self.tail.sequence + 1 >= end:
-                return
             found = checked(line)
+            if end is not None and self.tail is not None and offset and self.tail.sequence + 1 >= end:
+                numbers = _NUMBERS.match(found[0]) if found else None
+                self.superseded = Superseded(path, offset, int(numbers[2]) if numbers else None)
+                return
             if found is None:
                 if end is None and not _is_good_line_behind(data, offset):
                     self.torn_at = offset
@@ -89,22 +108,26 @@ class Walk:
         if self.tail is not None:
             self.check_follows(path, previous)
         self.head = self.tail = previous
+        self.superseded = None
 
     def check_follows(self, path: Path, previous: Tail) -> None:
         """Refuse a segment that does not follow what was seen.
 
         Args:
             path: The segment.
-            previous: The record before it, as its header says.
+            previous: The record before it, and the epoch of its driver, as its header says.
 
         Raises:
-            DamagedJournal: If that is another record.
+            DamagedJournal: If that is another record, or if an earlier driver has written records that this one did not know.
         """
         last = self.tail or START
         if (last.sequence, last.crc) != (previous.sequence, previous.crc):
             raise _damaged(path, 0, f"it does not follow record {last.sequence} of the segment before it")
         if previous.epoch < last.epoch:
             raise _two_drivers(path, 0, last.epoch, previous.epoch)
+        behind = self.superseded
+        if behind and behind.epoch is not None and behind.epoch < previous.epoch:
+            raise _two_drivers(behind.path, behind.offset, previous.epoch, behind.epoch)
 
     def _take_record(self, path: Path, offset: int, body: bytes, crc: int) -> None:
         last = self.tail or START
@@ -269,7 +292,9 @@ def find_end(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk =
 def recover(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = LOCAL_DISK) -> Tail:
     """Bring a journal into the state in which it can be continued, and return where it ends.
 
-    A torn end is kept aside as ``torn-<segment>-<offset>`` and cut off, with a warning.
+    A torn end is kept aside as ``torn-<segment>-<offset>`` and cut off, with a warning. Where the last segment is to be replaced by one
+    of the same number, since it holds no record, what the one before it holds behind that number is cut off: from then on only a driver
+    that was not kept out can have written it.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
@@ -281,11 +306,35 @@ def recover(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = 
         StorageError: If it cannot be read or cut.
     """
     end = find_end(experiment, expected, disk)
+    superseded = _superseded_before(experiment, end, disk)
     for path, data, offset in end.torn:
         _set_aside(path, data, offset, disk)
+    if superseded:
+        _write_anew(superseded.path, _content(superseded.path, disk)[: superseded.offset], disk)
     if end.last:
         _write_anew(*end.last, disk)
     return end.tail
+
+
+def _superseded_before(experiment: str | os.PathLike[str], end: End, disk: Disk) -> Superseded | None:
+    """Return what the segment before the last one holds behind its start, None unless the last one holds no record.
+
+    Raises:
+        DamagedJournal: If a driver before that of the last segment has written it.
+    """
+    if not end.last or int(end.last[0].stem) != end.tail.sequence + 1:
+        return None
+    before = [path for first, path in segments_in(journal_directory(experiment), disk) if first <= end.tail.sequence]
+    if not before:
+        return None
+    walk = Walk()
+    try:
+        for _ in walk.through(before[-1], _content(before[-1], disk), end.tail.sequence + 1):
+            pass
+    except DamagedJournal:
+        return None  # refused by what reads it, if anything has to
+    walk.check_follows(end.last[0], end.tail)
+    return walk.superseded
 
 
 def _check_reaches(expected: int, tail: Tail | None, path: Path, size_bytes: int, *, has_more: bool) -> None:
