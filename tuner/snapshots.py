@@ -33,8 +33,8 @@ from .suggestion_queue import SuggestionQueue
 _PERIOD: Final = "TUNE_GLOBAL_CHECKPOINT_S"
 _MIN_RECORDS: Final = 1_000
 """Fewer records than this are replayed faster than a snapshot is written."""
-_MANY_RECORDS: Final = 20_000
-"""As many as are replayed in about a second: a snapshot is worth taking before its time has come."""
+_MANY_RECORDS: Final = 12_000
+"""As many as are replayed in less than a second: a snapshot is worth taking before its time has come."""
 _MUCH_SEARCH_S: Final = 1.0
 """A searcher that has computed for so long since the last snapshot is a reason to take one before its time has come, too."""
 _SETTLE_S: Final = 0.05
