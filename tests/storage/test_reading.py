@@ -2,11 +2,12 @@
 
 import os
 import socket
+import tracemalloc
 
 import pytest
 
 from tuner.storage.declaration import read_environments
-from tuner.storage.reading import open_file, read_file
+from tuner.storage.reading import LARGE_BYTES, open_file, read_file
 
 
 def test_a_regular_file_is_read_as_a_whole(tmp_path):
@@ -21,6 +22,16 @@ def test_a_larger_file_is_refused_before_it_is_read(tmp_path):
         file.truncate(1 << 40)
     with pytest.raises(OSError, match=f"it has {1 << 40} bytes, and at most 100 are read"):
         read_file(tmp_path / "file", 100)
+
+
+def test_no_more_memory_is_taken_than_the_file_needs(tmp_path):
+    (tmp_path / "file").write_bytes(b"12345")
+    tracemalloc.start()
+    try:
+        assert read_file(tmp_path / "file", LARGE_BYTES) == b"12345"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_no_link_is_followed(tmp_path):

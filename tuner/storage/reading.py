@@ -69,4 +69,4 @@ def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes > limit_bytes:
             raise OSError(errno.EFBIG, f"it has {size_bytes} bytes, and at most {limit_bytes} are read", os.fspath(path))
-        return file.read(limit_bytes)  # it may have grown since
+        return file.read(size_bytes)  # room for as much as is asked for is taken at once, so not for all that is allowed
