@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from schedulers.decisions import Exploit, Reason, Resume
-from schedulers.scheduler import Scheduler
+from tests.exploits import TwoExploits
 from tuner.analysis.best import config_at
 from tuner.analysis.directories import read_directory
 from tuner.analysis.importances import evaluated_trials
@@ -32,17 +31,6 @@ def train(config):
             Path(directory, "step.json").write_text(json.dumps(step))
             metrics = {"lr_now": config["lr"], "loss": config["lr"] + abs(step - 2)}
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
-
-
-class TwoExploits(Scheduler):
-    """Lets two trials go on from checkpoints of the first one: t00001 with nothing left to train, t00002 with one iteration left."""
-
-    def on_trial_result(self, trial, result):
-        at, why = (trial.trial_id, result["training_iteration"]), Reason("test")
-        checkpoint = {("t00001", 3): 3, ("t00002", 2): 2}.get(at)
-        if checkpoint is None:
-            return []
-        return [Exploit(trial.trial_id, "t00000", {"lr": 10.0 + checkpoint}, why, checkpoint), Resume(trial.trial_id, why)]
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 
 import tuner as tune
-from schedulers.decisions import Exploit, Reason, Resume
-from schedulers.scheduler import Scheduler
 from searchers import OptunaSearch
+from tests.exploits import TwoExploits
 
 
 def rows_of(text):
@@ -133,18 +132,6 @@ def test_without_an_objective_one_has_to_be_given(call, make, storage):
 def test_no_finite_value_ends_with_1(call, odd, make, storage):
     make.run(storage, "empty", space={"lr": float("inf"), "kind": "plain"})
     assert "has a finite value of 'loss' yet" in call("best", "empty", code=1).stderr
-
-
-class TwoExploits(Scheduler):
-    """Lets two trials go on from checkpoints of the first one: t00001 with nothing left to train, t00002 with one iteration left."""
-
-    def on_trial_result(self, trial, result):
-        at, why = (trial.trial_id, result["training_iteration"]), Reason("test")
-        checkpoint = {("t00001", 3): 3, ("t00002", 2): 2}.get(at)
-        if checkpoint is None:
-            return []
-        config = {**trial.config, "lr": 10.0 + checkpoint}
-        return [Exploit(trial.trial_id, "t00000", config, why, checkpoint), Resume(trial.trial_id, why)]
 
 
 @pytest.fixture
