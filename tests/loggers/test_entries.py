@@ -1,6 +1,7 @@
 """What the log files are told."""
 
 import math
+import os
 
 import pytest
 from hypothesis import given
@@ -113,6 +114,12 @@ def test_where_the_directory_of_the_experiment_is_gone_none_is_made_in_its_place
         with pytest.raises(FileNotFoundError):
             write(tmp_path / "gone" / "t00000" / "file", b"row")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_appends_does_not_wait_for_the_reader_of_a_fifo(tmp_path):
+    os.mkfifo(tmp_path / "file")
+    with pytest.raises(OSError, match="No such device"):
+        append(tmp_path / "file", b"row")
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path):

@@ -1,5 +1,6 @@
 """error.txt."""
 
+import os
 import re
 from pathlib import Path
 
@@ -40,6 +41,15 @@ def test_any_text_can_be_written(make_trial, text):
     trial.failures.append(Failure("ValueError", text))
     ErrorLog().on_trial_error(1, [], trial)
     assert (Path(trial.local_path) / "error.txt").stat().st_size
+
+
+def test_a_fifo_in_the_place_of_the_file_is_told_of_and_not_waited_for(make_trial, caplog):
+    trial = make_trial()
+    trial.failures.append(Failure("ValueError", "bad"))
+    Path(trial.local_path).mkdir()
+    os.mkfifo(Path(trial.local_path, "error.txt"))
+    ErrorLog().on_trial_error(1, [], trial)
+    assert "error.txt: [Errno 6] No such device or address" in caplog.text
 
 
 def test_of_the_starts_after_a_failure_only_the_first_is_told(make_trial):

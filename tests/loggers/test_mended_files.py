@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,21 @@ def test_what_somebody_else_has_put_in_the_place_of_a_new_file_is_replaced(told,
     Path(trial.local_path).mkdir()
     Path(trial.local_path, name).write_text("nonsense")
     assert told(trial) == [1, 2]
+
+
+@pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["FIFO", "link"])
+def test_what_lies_in_the_place_of_a_file_is_replaced_and_neither_read_nor_waited_for(logger, told, begin, report, place):
+    trial = begin(3)
+    told(trial)
+    trial.num_rows, trial.last_result = 3, report(trial, 3)
+    for path in Path(trial.local_path).iterdir():
+        path.unlink()
+        place(path)
+    later = type(logger)(logger.writer)
+    assert not later.is_complete(trial)
+    later.mend(trial, lambda _: [report(trial, iteration) for iteration in (1, 2, 3)], iter)
+    assert told(trial) == [1, 2, 3]
+    assert later.is_complete(trial)
 
 
 def test_where_setup_cannot_look_each_directory_is_looked_at(told, begin, tmp_path):

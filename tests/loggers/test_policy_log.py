@@ -1,6 +1,7 @@
 """The files about exploits, as Ray Tune's users read them, derived from what is known of the trials."""
 
 import json
+import os
 
 import pytest
 
@@ -67,4 +68,23 @@ def test_what_a_killed_driver_has_left_out_is_added(trials, tmp_path):
     (tmp_path / "pbt_policy_t00002.txt").unlink()
     PolicyLog().mend(tmp_path, trials)
     assert (tmp_path / "pbt_global.txt").read_text().splitlines(keepends=True) == whole
+    assert len(lines(tmp_path / "pbt_policy_t00002.txt")) == 2
+
+
+@pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["FIFO", "link"])
+def test_what_lies_in_the_place_of_a_file_is_replaced_and_neither_read_nor_waited_for(trials, tmp_path, place):
+    PolicyLog().mend(tmp_path, trials)
+    paths = [tmp_path / name for name in ("pbt_global.txt", "pbt_policy_t00001.txt", "pbt_policy_t00002.txt")]
+    before = [path.read_text() for path in paths]
+    for path in paths:
+        path.unlink()
+        place(path)
+    PolicyLog().mend(tmp_path, trials)
+    assert [path.is_symlink() or path.read_text() for path in paths] == before
+
+
+def test_a_file_that_cannot_be_mended_is_told_of_and_ends_nothing(trials, tmp_path, caplog):
+    (tmp_path / "pbt_global.txt").mkdir()
+    PolicyLog().mend(tmp_path, trials)
+    assert f"cannot complete the files about exploits: [Errno 21] Is a directory: '{tmp_path / 'pbt_global.txt'}'" in caplog.text
     assert len(lines(tmp_path / "pbt_policy_t00002.txt")) == 2

@@ -69,6 +69,15 @@ def test_each_of_many_is_held(book, paths):
     assert all(Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(5))
 
 
+def test_a_fifo_in_the_place_of_the_book_is_replaced_and_not_waited_for(book, paths):
+    book.parent.mkdir()
+    os.mkfifo(book)
+    seals = Seals(str(book), "monday")
+    assert not seals.holds(TOLD, now(paths))
+    seals.add(TOLD, now(paths))
+    assert Seals(str(book), "monday").holds(TOLD, now(paths))
+
+
 @pytest.mark.parametrize("told", [(2, *VALUES[1:]), (*VALUES[:3], 0.5), ()])
 def test_files_that_are_to_tell_something_else_are_not_held(book, paths, told):
     Seals(str(book), "monday").add(TOLD, now(paths))

@@ -352,6 +352,13 @@ def test_a_link_in_place_of_the_output_is_not_followed(stage):
     assert not (theater.directory / "elsewhere").exists()
 
 
+def test_a_fifo_in_place_of_the_output_is_not_waited_for(stage):
+    theater = stage(lambda config: None)
+    (theater.directory / "t00001").mkdir()
+    os.mkfifo(theater.directory / "t00001/stdout")
+    assert theater.run("t00001").outcome is Outcome.FAILED
+
+
 def test_a_lack_of_descriptors_is_no_fault_of_the_trials(stage, monkeypatch):
     def refuse():
         raise OSError(errno.EMFILE, "too many open files")

@@ -161,12 +161,14 @@ def _append_to_file(descriptor: int, path: str) -> None:
 
     The stream objects stay as they are: logging handlers may hold them since the trainable was loaded.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    # Without O_NONBLOCK, to open a FIFO waits for its reader.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         file = os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
         make_folder(Path(path).parent)
         file = os.open(path, flags, FILE_MODE)
+    os.set_blocking(file, True)
     os.dup2(file, descriptor)
     os.close(file)
 

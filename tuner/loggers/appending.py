@@ -9,13 +9,15 @@ from pathlib import Path
 from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import DIRECTORY_MODE, FILE_MODE
 
-_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+# Without O_NONBLOCK, to open a FIFO waits for its reader.
+_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_APPENDING |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def append(path: str | Path, data: bytes) -> int:
     """Append to the file, making it and its folder if need be, and return its new size; after an `OSError` it is as long as before.
 
-    A link in its place is not followed.
+    A link in its place is not followed, and a FIFO not waited for.
     """
     return _write_all(_opened(path, _APPENDING), data)
 

@@ -14,6 +14,7 @@ from typing import Any, Final, final
 
 from tuner.core.result import TIMESTAMP, TRAINING_ITERATION
 from tuner.core.trial import Status, Trial
+from tuner.storage.reading import open_file
 
 from .courier import Begun, Ended, Outcome, Recalled, Saved, Tracker, rows_after
 from .entries import Row
@@ -205,7 +206,7 @@ class _CometTracker(Tracker):
 
 
 def _metrics_in(archive: Path) -> Iterator[dict[str, Any]]:
-    with zipfile.ZipFile(archive) as opened, opened.open("messages.json") as lines:
+    with open_file(archive) as file, zipfile.ZipFile(file) as opened, opened.open("messages.json") as lines:
         for line in lines:
             message = json.loads(line)
             if message["type"] == "metric_msg":

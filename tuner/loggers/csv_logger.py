@@ -17,6 +17,7 @@ from tuner.core import result as keys
 from tuner.core.result import is_same_report
 from tuner.core.trial import Trial
 from tuner.storage.layout import PROGRESS
+from tuner.storage.reading import LARGE_BYTES, read_file
 from tuner.storage.spreadsheets import is_formula, neutralised, restored
 
 from .appending import remove
@@ -150,7 +151,7 @@ class _CsvFile(TrialFile):
 def read_table(path: str | Path) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a ``progress.csv``, without a last row that a crash has torn; nothing if there is no file."""
     try:
-        text = Path(path).read_bytes().decode(errors="replace")
+        text = read_file(path, LARGE_BYTES).decode(errors="replace")
     except FileNotFoundError:
         return [], []
     table = list(csv.reader(io.StringIO(text, newline="")))
@@ -163,7 +164,7 @@ def read_table(path: str | Path) -> tuple[list[str], list[list[str]]]:
 def _extent(path: str) -> tuple[int, dict[str, float | str]]:
     """Return the number of rows of a ``progress.csv``, and the last of them; -1 rows where it is torn."""
     try:
-        data = Path(path).read_bytes()
+        data = read_file(path, LARGE_BYTES)
     except FileNotFoundError:
         return 0, {}
     if not data.endswith(_LINE_END.encode()):

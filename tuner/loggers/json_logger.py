@@ -12,6 +12,7 @@ from tuner.core.result import TRAINING_ITERATION, is_same_report
 from tuner.core.trial import Trial
 from tuner.storage import fast_json
 from tuner.storage.layout import PARAMS, RESULTS
+from tuner.storage.reading import LARGE_BYTES, open_file, read_file
 from tuner.storage.strict_json import describe
 
 from .appending import remove
@@ -63,7 +64,7 @@ class _JsonFile(TrialFile):
         if trial.attempt and not _is_whole(self.path_of(PARAMS)):
             return False
         try:
-            data = Path(self._path).read_bytes()
+            data = read_file(self._path, LARGE_BYTES)
         except FileNotFoundError:
             return trial.num_rows == 0
         if data.count(b"\n") != trial.num_rows or not data.endswith(b"\n"):
@@ -117,14 +118,14 @@ def _lines_of(blocks: Iterable[Block], tail: bytes, pace: Pace[Row]) -> bytes:
 def _is_whole(path: str) -> bool:
     """Return whether a power cut has left something in a file that holds one object, which is written at one stroke and never synced."""
     try:
-        return Path(path).read_bytes().endswith(b"}\n")
+        return read_file(path, LARGE_BYTES).endswith(b"}\n")
     except FileNotFoundError:
         return False
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Yield each whole line of a ``result.json`` with what it says; a line that a crash has torn is left out."""
-    with Path(path).open("rb") as file:
+    with open_file(path) as file:
         for line in file:
             try:
                 row = json.loads(line)

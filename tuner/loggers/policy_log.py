@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
 from tuner.core.trial import Graft, Trial
 from tuner.storage import layout
+from tuner.storage.reading import LARGE_BYTES, read_file
 
 from .appending import append, replace_file
 from .callback import Callback
 from .json_logger import json_bytes
+
+_log = logging.getLogger("tuner")
 
 
 @final
@@ -42,16 +46,31 @@ class PolicyLog(Callback):
         self._write_policy(trial)
 
     def mend(self, experiment_path: Path, trials: Sequence[Trial]) -> None:
-        """Add what a killed driver has left out; a trial without exploits has no file."""
+        """Add what a killed driver has left out; a trial without exploits has no file.
+
+        What lies in the place of a file and is none is replaced. What cannot be written is logged, and the experiment goes on.
+        """
         self._experiment_path = experiment_path
         self._know(trials)
+        try:
+            self._add_missing(trials)
+        except OSError as error:
+            _log.warning("cannot complete the files about exploits: %s; the experiment goes on", error)
+
+    def _add_missing(self, trials: Sequence[Trial]) -> None:
         path = self._experiment_path / layout.PBT_GLOBAL
-        known = set(path.read_bytes().splitlines(keepends=True)) if path.exists() else set()
+        try:
+            known, is_there = set(read_file(path, LARGE_BYTES).splitlines(keepends=True)), True
+        except OSError:
+            known, is_there = set(), False
+        missing: list[bytes] = []
         for trial in trials:
             lines = [self._line(trial, place) for place in range(len(trial.grafts))]
-            if missing := [line for line in lines if line not in known]:
-                append(path, b"".join(missing))
+            if not known.issuperset(lines):
+                missing += [line for line in lines if line not in known]
                 self._write_policy(trial)
+        if missing:  # last, since it tells the next driver that the policy files are complete
+            (append if is_there else replace_file)(path, b"".join(missing))
 
     def _know(self, trials: Sequence[Trial]) -> None:
         for trial in trials[len(self._trials) :]:

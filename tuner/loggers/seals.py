@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import final
 
 from tuner.storage import strict_json
+from tuner.storage.reading import LARGE_BYTES, open_file, read_file
 
 from .appending import append, replace_file
 from .entries import Told
@@ -74,7 +74,7 @@ class Seals:
 
     def _read(self) -> frozenset[bytes]:
         try:
-            head, *lines = Path(self._path).read_bytes().splitlines(keepends=True)
+            head, *lines = read_file(self._path, LARGE_BYTES).splitlines(keepends=True)
         except (OSError, ValueError):
             return frozenset()
         return frozenset(lines if head == self._head else ())
@@ -95,9 +95,9 @@ class Seals:
 
     def _is_of_this_start(self) -> bool:
         try:
-            with Path(self._path).open("rb") as file:
-                return file.readline() == self._head
-        except FileNotFoundError:
+            with open_file(self._path) as file:
+                return file.readline(len(self._head)) == self._head
+        except OSError:  # there is none, or something else lies in its place
             return False
 
 

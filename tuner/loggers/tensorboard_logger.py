@@ -8,6 +8,7 @@ import math
 import numbers
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, takewhile
@@ -18,6 +19,7 @@ from searchers.space import Conditional, flat_name, is_word, leaves
 from tuner.core import result as keys
 from tuner.core.result import as_float, flatten
 from tuner.core.trial import Trial
+from tuner.storage.reading import LARGE_BYTES, read_file
 
 from .appending import remove
 from .batching import BatchWriter, Pace
@@ -124,7 +126,7 @@ class _EventFile(TrialFile):
         files = _event_files(self.directory)
         if len(files) != 1:
             return not files and trial.num_rows == 0
-        data = Path(files[0]).read_bytes()
+        data = read_file(files[0], LARGE_BYTES)
         found = records(data)
         if sum(map(len, found)) != len(data) or len(found) < trial.num_rows + _NUM_FIRST_RECORDS:
             return False
@@ -184,7 +186,7 @@ class _EventFile(TrialFile):
 
     def _told_again(self, begin: Begin, resumed: int) -> Iterator[bytes]:
         """Yield a restart, and behind it again what it hides and should not: what was reported before the last exploit."""
-        points = shown(records(Path(self._path).read_bytes())) if self._path else []
+        points = shown(records(read_file(self._path, LARGE_BYTES))) if self._path else []
         kept = [record for number, (step, record) in enumerate(points) if number < begin.num_earlier or step <= resumed]
         if len(kept) < len(points):
             yield self._encoder.restart(begin.at, 0)
@@ -215,12 +217,14 @@ class _EventFile(TrialFile):
 
     def _adopt(self) -> str | None:
         """Return the file that an earlier driver has left, mended so that more can be appended."""
-        files = sorted(_event_files(self.directory))
-        data = Path(files[-1]).read_bytes() if files else b""
+        all_files = sorted(_event_files(self.directory))
+        files = [path for path in all_files if stat.S_ISREG(os.lstat(path).st_mode)]
+        data = read_file(files[-1], LARGE_BYTES) if files else b""
         found = records(data)
-        path = files.pop() if found else None
-        for useless in files:
-            remove(useless)
+        path = files[-1] if found else None
+        for other in all_files:
+            if other != path:
+                remove(other)
         if path is None:
             return None
         # A TensorBoard that is open meanwhile reads on where it was, so the file stays the same one and no record changes its place.

@@ -239,7 +239,7 @@ class TrialFileLogger(LoggerCallback):
             return False
 
     def is_complete(self, trial: Trial) -> bool:
-        """Return whether the trial's file holds its results, as far as their number and the last of them tell."""
+        """Return whether the trial's file can be read and holds its results, as far as their number and the last of them tell."""
         try:
             return not self.is_on or self.open_file(trial.local_path).is_complete(trial)
         except OSError:
@@ -264,7 +264,7 @@ class TrialFileLogger(LoggerCallback):
         if self.is_sealed(trial):
             return
         file = self.open_file(trial.local_path)
-        if file.is_complete(trial):
+        if self.is_complete(trial):
             if told := self._to_be_sealed(trial):
                 self.seal(file, told)
         else:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tuner.storage.reading import LARGE_BYTES, read_file
+
 _FILE_HEADER: Final = 7
 _BLOCK: Final = 32_768
 _RECORD: Final = struct.Struct("<IHB")
@@ -70,7 +72,7 @@ def records(path: Path) -> Iterator[Any]:
         OSError: If it cannot be read.
     """
     messages = importlib.import_module("wandb.proto.wandb_internal_pb2")
-    for data in _frames(path.read_bytes()):
+    for data in _frames(read_file(path, LARGE_BYTES)):
         record = messages.Record()
         try:
             record.ParseFromString(data)
