@@ -19,6 +19,7 @@ from tuner.storage.declaration import FORMAT_VERSION, is_experiment, read_declar
 from tuner.storage.disk import DIRECTORY_MODE
 from tuner.storage.folder import absolute_path, make_folder, make_own_folder
 from tuner.storage.opening import check_ours, clear
+from tuner.storage.reading import has_content
 from tuner.storage.release import RELEASE_KEY, THIS_RELEASE
 
 from .config import RunConfig
@@ -193,10 +194,10 @@ def _write(beginning: Mapping[str, Any], plan: Plan, directory: Path) -> None:
         **noted_parts(plan),
     }
     path = directory / layout.DECLARATION
-    text = strict_json.dumps(strict_json.signed(declaration)) + "\n"
+    data = (strict_json.dumps(strict_json.signed(declaration)) + "\n").encode()
     try:
-        if not path.is_file() or path.read_text() != text:
-            atomic.write_text(path, text)
+        if not has_content(path, data):
+            atomic.write_bytes(path, data)
     except OSError as cause:
         raise StorageError(f"{path} cannot be written: {cause}; nothing has been run") from cause
 

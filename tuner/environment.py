@@ -25,6 +25,7 @@ from typing import Any, Final, final
 
 from tuner.storage import atomic, layout
 from tuner.storage.declaration import read_environments
+from tuner.storage.reading import has_content
 from tuner.version import __version__
 
 WITHHELD: Final = "***"
@@ -97,10 +98,10 @@ class EnvironmentRecorder:
         now = {**self._facts, **_surroundings(self._facts, dict(self._from_workers))}
         if earlier and _without_time(earlier[-1]) == _without_time(now):
             return
-        text = json.dumps([*earlier, now], indent=1, ensure_ascii=False) + "\n"
+        data = (json.dumps([*earlier, now], indent=1, ensure_ascii=False) + "\n").encode()
         path = self._directory / layout.ENVIRONMENT
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            atomic.write_text(path, text, sync=False)
+        if not has_content(path, data):
+            atomic.write_bytes(path, data, sync=False)
 
 
 def _without_time(session: Mapping[str, Any]) -> dict[str, Any]:

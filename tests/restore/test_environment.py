@@ -119,6 +119,13 @@ def test_a_file_that_cannot_be_read_tells_nothing(tmp_path, text):
     assert len(json.loads((tmp_path / "environment.json").read_text())) == 1
 
 
+def test_a_file_that_is_too_large_is_replaced(tmp_path):
+    with (tmp_path / "environment.json").open("wb") as file:
+        file.truncate(1 << 42)
+    run_session(tmp_path)
+    assert len(json.loads((tmp_path / "environment.json").read_text())) == 1
+
+
 def test_a_directory_that_has_gone_disturbs_nothing(tmp_path):
     run_session(tmp_path / "gone")
 

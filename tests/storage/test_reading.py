@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from tuner.storage.declaration import read_environments
-from tuner.storage.reading import LARGE_BYTES, open_file, read_file
+from tuner.storage.reading import LARGE_BYTES, has_content, open_file, read_file
 
 
 def test_a_regular_file_is_read_as_a_whole(tmp_path):
@@ -32,6 +32,13 @@ def test_no_more_memory_is_taken_than_the_file_needs(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_file_has_the_content_that_it_has_and_no_other(tmp_path):
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to("file")
+    asked = [("file", b"12345"), ("file", b"12344"), ("file", b"1234"), ("file", b"123456"), ("link", b"12345"), ("gone", b"")]
+    assert [has_content(tmp_path / name, data) for name, data in asked] == [True, False, False, False, False, False]
 
 
 def test_no_link_is_followed(tmp_path):

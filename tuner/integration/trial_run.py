@@ -12,6 +12,7 @@ from tuner.execution.attempt import current_attempt
 from tuner.execution.secrets import conceal
 from tuner.storage import strict_json
 from tuner.storage.layout import DECLARATION
+from tuner.storage.reading import SMALL_BYTES, read_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def current_trial_run() -> TrialRun | None:
         return None
     assignment = attempt.assignment
     path = Path(assignment.trial_dir).parent
-    declaration = strict_json.loads((path / DECLARATION).read_bytes())
+    declaration = strict_json.loads(read_file(path / DECLARATION, SMALL_BYTES))
     return TrialRun(assignment.trial_id, assignment.experiment_name, str(declaration["id"]), path)
 
 

@@ -70,3 +70,11 @@ def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
         if size_bytes > limit_bytes:
             raise OSError(errno.EFBIG, f"it has {size_bytes} bytes, and at most {limit_bytes} are read", os.fspath(path))
         return file.read(size_bytes)  # room for as much as is asked for is taken at once, so not for all that is allowed
+
+
+def has_content(path: str | os.PathLike[str], data: bytes) -> bool:
+    """Return whether there is a regular file that can be read and holds exactly this."""
+    try:
+        return read_file(path, len(data)) == data
+    except OSError:
+        return False
