@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
+from tests.orphans import orphan_of
 from tuner.analysis.rows import JournalRows
 from tuner.errors import DamagedJournal, ExperimentExists, ExperimentLocked, StorageLost
 from tuner.insistence import Insistence
@@ -202,21 +203,9 @@ def test_the_segment_that_is_written_is_held_and_no_other(tmp_path):
 
 
 def test_a_forked_child_does_not_keep_the_segment_when_its_parent_dies(tmp_path):
-    ready, tell = os.pipe()
-    gone, leave = os.pipe()
-    parent = os.fork()
-    if not parent:
-        os.close(leave)
-        Journal(tmp_path, has_syncer=False)
-        if not os.fork():
-            os.write(tell, b"x")
-            os.read(gone, 1)
-        os._exit(0)
-    os.read(ready, 1)
-    os.waitpid(parent, 0)
-    (segment,) = journal_directory(tmp_path).iterdir()
-    assert not is_held(segment)
-    os.close(leave)
+    with orphan_of(lambda: Journal(tmp_path, has_syncer=False)):
+        (segment,) = journal_directory(tmp_path).iterdir()
+        assert not is_held(segment)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from tests.orphans import orphan_of
 from tuner.errors import ExperimentLocked, StorageError
 from tuner.storage import layout, lock
 from tuner.storage.lock import ExperimentLock, read_note, read_owner
@@ -83,21 +84,8 @@ def test_of_many_that_come_at_once_exactly_one_wins(tmp_path):
 
 
 def test_a_forked_child_does_not_keep_the_lock_when_its_parent_dies(tmp_path):
-    ready, tell = os.pipe()
-    gone, leave = os.pipe()
-    parent = os.fork()
-    if not parent:
-        os.close(leave)
-        ExperimentLock(tmp_path).acquire()
-        if not os.fork():
-            os.write(tell, b"x")
-            os.read(gone, 1)
-        os._exit(0)
-    os.read(ready, 1)
-    os.waitpid(parent, 0)
-    with ExperimentLock(tmp_path):
+    with orphan_of(ExperimentLock(tmp_path).acquire), ExperimentLock(tmp_path):
         pass
-    os.close(leave)
 
 
 def test_a_forked_child_cannot_give_its_parents_lock_away(tmp_path):
