@@ -20,6 +20,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.experiment import Experiment
+from tuner.core.memory import trial_fields, trial_from
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper, Stopper
 from tuner.core.trial import CheckpointRecord, Failure, Trial
@@ -113,6 +114,15 @@ class Conversation:
     def saved(self, trial_id: str, index: int, iteration: int) -> list[Command]:
         """Let a trial's worker save."""
         return self.say(CheckpointSaved(trial_id, self.trial(trial_id).attempt, CheckpointRecord(index, iteration)))
+
+    def put_down_and_take_up(self) -> None:
+        """Bring the experiment back from what a snapshot would hold, and check that it says the same."""
+        before = self.experiment
+        words, trials = before.state_dict(), [trial_from(trial_fields(trial)) for trial in before.trials]
+        self.experiment = Experiment(before.settings, self.scheduler, NoopStopper())
+        self.experiment.load_state_dict(words, trials)
+        self.experiment.check()
+        assert self.experiment.state_dict() == words
 
 
 def suggest(trial_id: str, **resources: float) -> TrialSuggested:

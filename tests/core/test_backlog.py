@@ -229,22 +229,13 @@ def test_a_trial_that_the_scheduler_stops_on_sight_leaves_its_slot_to_the_next()
     assert starts(talk.say()) == [("t00002", 1)]
 
 
-def put_down_and_take_up(talk):
-    before = talk.experiment
-    words, trials = before.state_dict(), [trial_from(trial_fields(trial)) for trial in before.trials]
-    talk.experiment = Experiment(before.settings, talk.scheduler, NoopStopper())
-    talk.experiment.load_state_dict(words, trials)
-    talk.experiment.check()
-    assert talk.experiment.state_dict() == words
-
-
 def test_what_waits_outlasts_a_snapshot_and_so_does_the_order_in_which_the_scheduler_knows_trials():
     talk = look_ahead()
     talk.report("t00000", 1, CheckpointRecord(0, 1))
     talk.say(TrialForked("f00000", "t00000", {"x": 2}, {"cpu": 1.0}, 0))
     talk.exit("t00000", Outcome.COMPLETED)
     talk.exit("f00000", Outcome.COMPLETED)
-    put_down_and_take_up(talk)
+    talk.put_down_and_take_up()
     assert list(talk.scheduler.experiment.trials) == ["t00000", "f00000", "t00001"]
     assert waiting(talk) == ["t00002", "t00003"]
 

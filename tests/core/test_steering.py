@@ -18,12 +18,9 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.experiment import Experiment
-from tuner.core.memory import trial_fields, trial_from
 from tuner.core.progress import look_at
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.steering import fork_tag, unknown_names, with_changes
-from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import CheckpointRecord, Ending, Status
 
 WHY = Reason("test")
@@ -55,15 +52,6 @@ def with_one_that_waits():
 
 def begin_again(talk, **treatment):
     return talk.say(DriverRestarted(talk.experiment.settings, **treatment))
-
-
-def put_down_and_take_up(talk):
-    """Bring the experiment back from what a snapshot would hold."""
-    before = talk.experiment
-    words, trials = before.state_dict(), [trial_from(trial_fields(trial)) for trial in before.trials]
-    talk.experiment = Experiment(before.settings, talk.scheduler, NoopStopper())
-    talk.experiment.load_state_dict(words, trials)
-    talk.experiment.check()
 
 
 def test_a_trial_is_stopped_at_its_next_report():
@@ -287,7 +275,7 @@ def test_whoever_takes_the_experiment_up_without_its_unfinished_trials_ends_thos
 def test_what_is_held_back_outlasts_a_snapshot():
     talk = saving()
     lay_aside(talk)
-    put_down_and_take_up(talk)
+    talk.put_down_and_take_up()
     assert talk.say(after_s=10.0) == []
     assert starts(talk.say(ResumeRequested("t00000"))) == [("t00000", 2)]
 
@@ -369,7 +357,7 @@ def test_a_fork_that_is_restarted_begins_with_its_own_configuration():
 def test_the_number_of_forks_outlasts_a_snapshot():
     talk = with_a_checkpoint()
     talk.say(forked())
-    put_down_and_take_up(talk)
+    talk.put_down_and_take_up()
     assert talk.experiment.roster.num_forked == 1
 
 
