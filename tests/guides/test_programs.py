@@ -15,6 +15,18 @@ IMPORTS = [
     (r"^from ray\.tune(\.\w+)? import", r"from tuner\1 import"),
 ]
 BEGIN = "import json\nimport os\nimport sys\nimport tempfile\n\nROOT = sys.argv[1]\n"
+TRAIN = """def train(config):
+    x, start = 0.0, 0
+    ck = tune.get_checkpoint()
+    if ck:
+        with ck.as_directory() as d:
+            x, start = json.load(open(os.path.join(d, "s.json")))
+    for step in range(start, 8):
+        x += config["lr"]
+        with tempfile.TemporaryDirectory() as d:
+            json.dump([x, step + 1], open(os.path.join(d, "s.json"), "w"))
+            tune.report({"score": x}, checkpoint=Checkpoint.from_directory(d))
+"""
 PROGRAMS = {
     "a class": """
 from ray import tune
@@ -52,18 +64,9 @@ from ray.tune import Checkpoint, TuneConfig, RunConfig
 from ray.tune.schedulers import PopulationBasedTraining
 
 
-def train(config):
-    x, start = 0.0, 0
-    ck = tune.get_checkpoint()
-    if ck:
-        with ck.as_directory() as d:
-            x, start = json.load(open(os.path.join(d, "s.json")))
-    for step in range(start, 8):
-        x += config["lr"]
-        with tempfile.TemporaryDirectory() as d:
-            json.dump([x, step + 1], open(os.path.join(d, "s.json"), "w"))
-            tune.report({"score": x}, checkpoint=Checkpoint.from_directory(d))
-
+"""
+    + TRAIN
+    + """
 
 p = PopulationBasedTraining(
     time_attr="training_iteration", perturbation_interval=2, hyperparam_mutations={"lr": tune.uniform(0.1, 1)}
@@ -81,18 +84,9 @@ from ray.tune import Checkpoint, TuneConfig, RunConfig
 from ray.tune.schedulers import HyperBandScheduler
 
 
-def train(config):
-    x, start = 0.0, 0
-    ck = tune.get_checkpoint()
-    if ck:
-        with ck.as_directory() as d:
-            x, start = json.load(open(os.path.join(d, "s.json")))
-    for step in range(start, 8):
-        x += config["lr"]
-        with tempfile.TemporaryDirectory() as d:
-            json.dump([x, step + 1], open(os.path.join(d, "s.json"), "w"))
-            tune.report({"score": x}, checkpoint=Checkpoint.from_directory(d))
-
+"""
+    + TRAIN
+    + """
 
 r = tune.Tuner(
     train,
