@@ -189,3 +189,13 @@ def test_a_restore_says_what_is_wrong_and_does_not_wait(experiment):
     os.mkfifo(path)
     with pytest.raises(StorageError, match="it is a FIFO, not a regular file"):
         tune.Tuner.restore(experiment, train, param_space=SPACE).fit()
+
+
+@pytest.mark.parametrize("name", ["params.json", "result.json", "progress.csv", "events.*", "error.txt"])
+def test_a_restore_does_not_wait_for_a_fifo_in_place_of_a_log_file(name, experiment):
+    for path in experiment.glob(f"*/{name}"):
+        path.unlink()
+        os.mkfifo(path)
+    grid = tune.Tuner.restore(experiment, train, param_space=SPACE, restart_errored=True).fit()
+    assert [str(result.status) for result in grid] == ["ERROR", "TERMINATED"]
+    assert all(path.is_file() for path in experiment.glob(f"*/{name}") if name != "error.txt")
