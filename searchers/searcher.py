@@ -64,6 +64,7 @@ class Searcher(Declared, ABC):
         self.metric = metric
         self.mode = mode
 
+    # Properties, since searchers written for Ray Tune assign to `_metric` and `_mode`, some without calling our methods.
     @property
     def metric(self) -> str | None:
         """Name of the metric, flattened; None as long as it is not known."""

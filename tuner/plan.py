@@ -164,7 +164,7 @@ class Plan:
         Raises:
             ValueError: As `check_resources` does.
         """
-        self.check_resources(capacity)
+        self.check_resources(capacity)  # not always the capacity checked before: an executor may ask the machine again, or simulate one
         request = self._default_request()
         max_concurrent, max_trials = self.tune.max_concurrent_trials or None, self.searcher.num_trials_for(self.tune.num_samples)
         num_slots = ResourcePool(capacity).num_fitting(request, max_concurrent or _MANY_SLOTS)
