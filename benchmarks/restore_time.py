@@ -30,7 +30,8 @@ from tuner.observers import Observers
 from tuner.plan import Plan, make_plan
 from tuner.rebuild import rebuild
 from tuner.running import rare_garbage_collection
-from tuner.snapshots import Snapshots, usable
+from tuner.snapshot_state import usable
+from tuner.snapshots import Snapshots
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec
 from tuner.storage.declaration import read_declaration

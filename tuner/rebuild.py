@@ -17,7 +17,7 @@ from tuner.storage.snapshot import Snapshot
 from .plan import Plan
 from .proposer import Proposer
 from .replay import Replayed, replay
-from .snapshots import State, take_up
+from .snapshot_state import State, take_up
 
 _log = logging.getLogger("tuner")
 

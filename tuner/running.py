@@ -65,7 +65,8 @@ from .plan import Plan
 from .rebuild import Rebuilt, rebuild
 from .relaunch import resume_line
 from .restoration import restore_line
-from .snapshots import Snapshots, usable
+from .snapshot_state import usable
+from .snapshots import Snapshots
 from .suggestion_queue import CallerThread, ImmediateCaller, SuggestionQueue
 
 _SHUTDOWN_S = 10.0

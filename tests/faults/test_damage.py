@@ -13,9 +13,9 @@ from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.storage import layout, strict_json
 from tuner.storage.checkpoints import Provenance, commit_from
 from tuner.storage.journal import Journal, read, recover
+from tuner.storage.layout import journal_directory, segments_in
 from tuner.storage.manifest import read_manifest
 from tuner.storage.salvage import ASIDE_PREFIX, salvage
-from tuner.storage.segments import journal_directory, segments_in
 
 WHERE = Path("/virtual")
 NUM_DAMAGES = 6_000

@@ -14,7 +14,7 @@ from tuner.storage import completeness, layout, strict_json
 from tuner.storage.checkpoints import Provenance, commit_from
 from tuner.storage.completeness import Mark, lacking_results
 from tuner.storage.journal import Journal
-from tuner.storage.segments import journal_directory
+from tuner.storage.layout import journal_directory
 from tuner.upkeep.checkup import Level, check
 from tuner.upkeep.pruning import prune
 from tuner.upkeep.usage import Keep

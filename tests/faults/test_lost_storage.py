@@ -16,8 +16,8 @@ from tuner.insistence import Insistence
 from tuner.storage import layout
 from tuner.storage.disk import LOCAL_DISK, Whereabouts, is_held
 from tuner.storage.journal import Journal, read
+from tuner.storage.layout import journal_directory
 from tuner.storage.lock import ExperimentLock
-from tuner.storage.segments import journal_directory
 
 MANY = 1_000_000
 

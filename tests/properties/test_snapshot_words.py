@@ -11,7 +11,8 @@ from tuner import snapshots
 from tuner.accounting import Accountant
 from tuner.core.trial import Trial
 from tuner.loggers.callback_list import CallbackList
-from tuner.snapshots import Snapshots, State
+from tuner.snapshot_state import State
+from tuner.snapshots import Snapshots
 from tuner.suggestion_queue import SuggestionQueue
 
 

@@ -15,7 +15,8 @@ from tuner.core.memory import trial_fields
 from tuner.core.settings import ExperimentSettings
 from tuner.plan import make_plan, with_seed
 from tuner.rebuild import rebuild
-from tuner.snapshots import Snapshots, fixed_period_s, usable
+from tuner.snapshot_state import usable
+from tuner.snapshots import Snapshots, fixed_period_s
 from tuner.storage import completeness, journal, strict_json
 from tuner.storage import snapshot as storage
 from tuner.storage.configs import ConfigCodec

@@ -22,7 +22,7 @@ from tuner.observers import Observers
 from tuner.plan import make_plan
 from tuner.proposer import Proposer
 from tuner.replay import replay
-from tuner.snapshots import State, take_up
+from tuner.snapshot_state import State, take_up
 from tuner.storage import snapshot, strict_json
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.configs import ConfigCodec

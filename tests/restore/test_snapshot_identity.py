@@ -8,7 +8,7 @@ import tuner as tune
 from schedulers import ASHAScheduler
 from searchers import BasicVariantGenerator
 from tuner.plan import make_plan
-from tuner.snapshots import usable
+from tuner.snapshot_state import usable
 from tuner.storage import strict_json
 from tuner.storage.snapshot import load_newest, write_parts
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tuner.errors import StorageError
 from tuner.storage import journal, layout
 from tuner.storage.journal import START, Journal, SyncPolicy, Tail, read, recover
-from tuner.storage.segments import journal_directory
+from tuner.storage.layout import journal_directory
 from tuner.storage.syncer import SYNC_WINDOW_S, rest_after
 
 

@@ -52,11 +52,11 @@ def test_cut_at_every_byte_the_whole_lines_remain_and_the_journal_goes_on(memory
     with Journal(where, sync="process", disk=disk) as writer:
         for number in range(200):
             writer.append({"t": number / 2, "k": "turn"})
-    whole = disk.read(segments.segment_path(where / layout.JOURNAL, 1))
+    whole = disk.read(layout.segment_path(where / layout.JOURNAL, 1))
     ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("\n")]
     for size in range(len(whole)):
         disk = memory_disk()
-        disk.write(disk.create(segments.segment_path(where / layout.JOURNAL, 1)), whole[:size])
+        disk.write(disk.create(layout.segment_path(where / layout.JOURNAL, 1)), whole[:size])
         expected = max(0, sum(end <= size for end in ends) - 1)  # the first line is the header
         tail = recover(where, disk=disk)
         assert tail.sequence == expected
@@ -221,7 +221,7 @@ def test_a_segment_counts_up_to_where_the_next_one_begins(tmp_path):
 
 
 def segment_file(experiment, first, previous, epoch, *bodies):
-    path = segments.segment_path(experiment / layout.JOURNAL, first)
+    path = layout.segment_path(experiment / layout.JOURNAL, first)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(segments.header_line(first, previous, epoch) + b"".join(map(segments.line_of, bodies)))
     return path
@@ -282,7 +282,7 @@ def test_a_segment_of_an_earlier_driver_behind_one_of_a_later_is_damage(tmp_path
     record = b'{"q":1,"e":2,"k":"turn"}'
     for first, previous, epoch in ((1, segments.START, 2), (2, segments.Tail(1, zlib.crc32(record), 2), 1)):
         lines = segments.header_line(first, previous, epoch) + (segments.line_of(record) if first == 1 else b"")
-        segments.segment_path(tmp_path / layout.JOURNAL, first).write_bytes(lines)
+        layout.segment_path(tmp_path / layout.JOURNAL, first).write_bytes(lines)
     with pytest.raises(DamagedJournal, match="driver 1 wrote behind driver 2"):
         list(read(tmp_path))
 

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.pareto import Objectives
 from tuner.core.result import TIME_THIS_ITER_S, TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Ending, Status, Trial
-from tuner.storage.segments import journal_directory
+from tuner.storage.layout import journal_directory
 
 from .best import config_of, value_of
 from .directories import Found, read_directory

@@ -34,12 +34,13 @@ from . import atomic, checkpoints, layout, snapshot, strict_json
 from .boot import boot_id
 from .declaration import read_declaration
 from .disk import LOCAL_DISK, Disk
+from .layout import journal_directory
 from .lock import read_note
 from .manifest import read_manifest
 from .reading import open_file
 from .recovery import End, find_end, read
 from .salvage import ASIDE_PREFIX
-from .segments import Tail, journal_directory
+from .segments import Tail
 
 MARK: Final = "journal"
 """Key of the mark in ``experiment.json``."""

@@ -24,10 +24,11 @@ from typing import Any, Final, Self, final
 from tuner.errors import StorageError, StorageLost
 
 from .disk import LOCAL_DISK, Disk
+from .layout import journal_directory
 from .lines import HEAD, filled
 from .recovery import read, recover
 from .rows import ResultIndex, rows
-from .segments import START, Segment, Tail, header_line, journal_directory
+from .segments import START, Segment, Tail, header_line
 from .strict_json import opaque, to_bytes
 from .syncer import SYNC_WINDOW_S, Syncer
 

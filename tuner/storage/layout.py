@@ -26,6 +26,8 @@ from pathlib import Path
 
 from tuner.errors import StorageError
 
+from .disk import Disk
+
 DEFAULT_STORAGE_PATH = "~/tuner_results"
 LOCK = "lock"
 DECLARATION = "experiment.json"
@@ -66,6 +68,7 @@ _FOLDER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._=,+@#()\[\]-]{0,98}[A-Za-
 
 _DEVICES = frozenset({"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(10))})
 _TRIAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_SEGMENT = re.compile(r"(\d{20})\.log")
 _OWN_TRIAL = re.compile(r"[tf]\d{5,}")
 """Ids that the engine gives: those of trials, and of copies of them with another configuration."""
 
@@ -125,3 +128,19 @@ def trial_path(experiment: str | os.PathLike[str], trial_id: str) -> str:
     if not _TRIAL_ID.fullmatch(trial_id):
         raise StorageError(f"trial_id must be letters, digits, '_' or '-', got {trial_id!r}; the experiment is damaged")
     return os.path.join(experiment, trial_id)  # noqa: PTH118  (there is one for each trial, and a `Path` takes ten times as long)
+
+
+def segment_path(directory: Path, first: int) -> Path:
+    """Return the path of the segment that begins with this record."""
+    return directory / f"{first:020d}.log"
+
+
+def segments_in(directory: Path, disk: Disk) -> list[tuple[int, Path]]:
+    """Return number of the first record and path of each segment, in order."""
+    names = (_SEGMENT.fullmatch(name) for name in disk.names(directory))
+    return sorted((int(name[1]), directory / name[0]) for name in names if name)
+
+
+def journal_directory(experiment: str | os.PathLike[str]) -> Path:
+    """Return the directory of an experiment's journal."""
+    return (experiment if isinstance(experiment, Path) else Path(experiment)) / JOURNAL

@@ -29,8 +29,8 @@ from tuner.errors import ExperimentLocked, StorageError
 from . import layout, stealing, strict_json
 from .boot import boot_id
 from .disk import FILE_MODE, LOCAL_DISK, is_held
+from .layout import journal_directory, segments_in
 from .reading import read_file
-from .segments import journal_directory, segments_in
 
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)

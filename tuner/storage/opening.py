@@ -14,8 +14,8 @@ from tuner.errors import StorageError
 from . import checkpoints, layout
 from .completeness import remains_in
 from .declaration import read_declaration
+from .layout import journal_directory
 from .recovery import read
-from .segments import journal_directory
 
 _log = logging.getLogger("tuner")
 

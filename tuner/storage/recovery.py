@@ -19,7 +19,8 @@ from tuner.errors import DamagedJournal, StorageError
 
 from . import atomic, strict_json
 from .disk import LOCAL_DISK, Disk
-from .segments import FORMAT, HEADER, START, Tail, body_of, checked, journal_directory, segments_in
+from .layout import journal_directory, segments_in
+from .segments import FORMAT, HEADER, START, Tail, body_of, checked
 
 _NUMBERS: Final = re.compile(rb'\{"q":(\d{1,19}),"e":(\d{1,19}),')
 _LINE_START: Final = re.compile(rb'[0-9a-f]{8} \{"[kq]":')

@@ -20,10 +20,11 @@ from tuner.errors import DamagedJournal, StorageError
 
 from . import atomic
 from .disk import LOCAL_DISK, Disk
+from .layout import journal_directory, segments_in
 from .records import RESULT
 from .recovery import Walk, verified
 from .rows import RESULT_OF
-from .segments import body_of, journal_directory, segments_in
+from .segments import body_of
 
 ASIDE_PREFIX: Final = "damaged-"
 _MENDABLE_BYTES: Final = 4096

@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, final
 
-from . import layout, strict_json
+from . import strict_json
 from .atomic import temporary_sibling
 from .disk import Disk, Whereabouts
+from .layout import segment_path
 from .lines import LINE
 
 FORMAT: Final = 1
 HEADER: Final = "segment"
 _CRC_DIGITS: Final = 8
-_SUFFIX: Final = ".log"
-_NAME: Final = re.compile(r"(\d{20})\.log")
 
 
 class Tail(NamedTuple):
@@ -74,22 +72,6 @@ def header_line(first: int, previous: Tail, epoch: int) -> bytes:
     """
     header = {"k": HEADER, "v": FORMAT, "e": epoch, "first": first, "previous": [previous.sequence, previous.crc]}
     return line_of(strict_json.to_bytes(header))
-
-
-def segment_path(directory: Path, first: int) -> Path:
-    """Return the path of the segment that begins with this record."""
-    return directory / f"{first:020d}{_SUFFIX}"
-
-
-def segments_in(directory: Path, disk: Disk) -> list[tuple[int, Path]]:
-    """Return number of the first record and path of each segment, in order."""
-    names = (_NAME.fullmatch(name) for name in disk.names(directory))
-    return sorted((int(name[1]), directory / name[0]) for name in names if name)
-
-
-def journal_directory(experiment: str | os.PathLike[str]) -> Path:
-    """Return the directory of an experiment's journal."""
-    return (experiment if isinstance(experiment, Path) else Path(experiment)) / layout.JOURNAL
 
 
 @final

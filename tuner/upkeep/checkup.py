@@ -20,12 +20,11 @@ from tuner.storage.arrays import decoded
 from tuner.storage.disk import LOCAL_DISK
 from tuner.storage.driving import driver_of
 from tuner.storage.folder import inspect_folder
-from tuner.storage.layout import trial_directory
+from tuner.storage.layout import journal_directory, segments_in, trial_directory
 from tuner.storage.lock import read_owner
 from tuner.storage.manifest import verify
 from tuner.storage.recovery import Walk, verified
 from tuner.storage.salvage import ASIDE_PREFIX
-from tuner.storage.segments import journal_directory, segments_in
 
 from .standing import State, state_of
 from .usage import Keep, needed, usage_of

@@ -16,7 +16,7 @@ from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
 from tuner.storage.declaration import is_experiment
 from tuner.storage.driving import driver_of
-from tuner.storage.segments import journal_directory
+from tuner.storage.layout import journal_directory
 
 _OWN_TERMS: Final = frozenset({TIME_BUDGET, "stopper.stop_all", "fail_fast"})
 """Rules by which an experiment ends as it was declared to; by every other one somebody has ended it before its time."""

@@ -25,7 +25,7 @@ from tuner.loggers.callback_list import CallbackList
 from tuner.observers import Observers
 from tuner.proposer import Proposer
 from tuner.replay import Replayed, replay
-from tuner.snapshots import State, take_up
+from tuner.snapshot_state import State, take_up
 from tuner.storage import completeness, snapshot, strict_json
 from tuner.storage.cleaner import CheckpointCleaner
 from tuner.storage.completeness import Known

@@ -12,7 +12,7 @@ from tuner.core.events import StopRequested
 from tuner.core.experiment import Experiment
 from tuner.storage.completeness import Mark
 from tuner.storage.journal import Journal
-from tuner.storage.segments import journal_directory
+from tuner.storage.layout import journal_directory
 
 from .checkpoints import VirtualCheckpoints
 from .disk import VirtualDisk
