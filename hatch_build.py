@@ -11,7 +11,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from setuptools import Distribution, Extension
 
 SOURCES = {
-    "tuner.loggers._rows": "tuner/loggers/_rows.c",
+    "tuner.callbacks._rows": "tuner/callbacks/_rows.c",
     "tuner.storage._lines": "tuner/storage/_lines.c",
     "tuner.storage._plain": "tuner/storage/_plain.c",
 }

@@ -13,20 +13,20 @@ from typing import Any
 
 import tuner as tune
 from schedulers import ASHAScheduler
-from tuner.core.counsel import Advice
+from tuner.callbacks.callback_list import CallbackList
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
-from tuner.driver import Driver
+from tuner.core.policies import Advice
+from tuner.driver.checkpoint_deleter import CheckpointCleaner
+from tuner.driver.driver import Driver
+from tuner.driver.event_dispatch import Observers
+from tuner.driver.journal_log import JournalLog
+from tuner.driver.run import rare_garbage_collection
+from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.simulated import SimulatedExecutor
-from tuner.journaling import JournalLog
-from tuner.loggers.callback_list import CallbackList
-from tuner.observers import Observers
-from tuner.plan import make_plan
-from tuner.proposer import Proposer
-from tuner.running import rare_garbage_collection
-from tuner.storage.cleaner import CheckpointCleaner
-from tuner.storage.journal import Journal
-from tuner.suggestion_queue import SuggestionQueue
+from tuner.journal.writer import Journal
+from tuner.restore.search_adapter import Proposer
+from tuner.spec.experiment_spec import make_plan
 
 from .figure import Figure
 

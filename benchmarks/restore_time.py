@@ -20,24 +20,24 @@ from typing import Any
 
 import tuner as tune
 from schedulers import ASHAScheduler
-from tuner.accounting import Accountant
-from tuner.directory import write_declaration
-from tuner.driver import Driver
+from tuner.callbacks.callback_list import CallbackList
+from tuner.driver.checkpoint_deleter import CheckpointCleaner
+from tuner.driver.driver import Driver
+from tuner.driver.event_dispatch import Observers
+from tuner.driver.journal_log import JournalLog
+from tuner.driver.persistence_cost import Accountant
+from tuner.driver.run import rare_garbage_collection
+from tuner.driver.snapshots import Snapshots
+from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.simulated import SimulatedExecutor
-from tuner.journaling import JournalLog
-from tuner.loggers.callback_list import CallbackList
-from tuner.observers import Observers
-from tuner.plan import Plan, make_plan
-from tuner.rebuild import rebuild
-from tuner.running import rare_garbage_collection
-from tuner.snapshot_state import usable
-from tuner.snapshots import Snapshots
-from tuner.storage.cleaner import CheckpointCleaner
-from tuner.storage.configs import ConfigCodec
+from tuner.journal.writer import Journal, recover
+from tuner.restore.rebuild import rebuild
+from tuner.restore.snapshot_state import usable
+from tuner.spec.experiment_directory import write_declaration
+from tuner.spec.experiment_spec import Plan, make_plan
+from tuner.storage.array_store import ObjectStore
+from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
-from tuner.storage.journal import Journal, recover
-from tuner.storage.objects import ObjectStore
-from tuner.suggestion_queue import SuggestionQueue
 
 from .figure import Figure
 

@@ -6,19 +6,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation
-    from .asha import ASHAScheduler, AsyncHyperBandScheduler
-    from .by_name import create_scheduler
     from .decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
     from .fifo import FIFOScheduler
-    from .hyperband import HyperBandForBOHB, HyperBandScheduler
+    from .halving.asha import ASHAScheduler, AsyncHyperBandScheduler
+    from .halving.hyperband import HyperBandForBOHB, HyperBandScheduler
+    from .halving.moasha import MOASHAScheduler
+    from .halving.pasha import PASHAScheduler
     from .median import MedianStoppingRule
-    from .mf_pbt import MFPopulationBasedTraining
-    from .moasha import MOASHAScheduler
-    from .pasha import PASHAScheduler
-    from .pb2 import PB2
-    from .pbt import PopulationBasedTraining
-    from .pbt_replay import PopulationBasedTrainingReplay
+    from .population.mf_pbt import MFPopulationBasedTraining
+    from .population.pb2 import PB2
+    from .population.pbt import PopulationBasedTraining
+    from .population.replay import PopulationBasedTrainingReplay
+    from .registry import create_scheduler
+    from .resource_allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation
     from .resource_changing import ResourceChangingScheduler
     from .scheduler import ExperimentView, Scheduler, TrialView
     from .trial_scheduler import TrialScheduler
@@ -56,27 +56,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "PB2": "pb2",
-    "ASHAScheduler": "asha",
-    "AsyncHyperBandScheduler": "asha",
+    "PB2": "population.pb2",
+    "ASHAScheduler": "halving.asha",
+    "AsyncHyperBandScheduler": "halving.asha",
     "Decision": "decisions",
-    "DistributeResources": "allocation",
-    "DistributeResourcesToTopJob": "allocation",
+    "DistributeResources": "resource_allocation",
+    "DistributeResourcesToTopJob": "resource_allocation",
     "ExperimentView": "scheduler",
     "Exploit": "decisions",
     "FIFOScheduler": "fifo",
-    "HyperBandForBOHB": "hyperband",
-    "HyperBandScheduler": "hyperband",
-    "MFPopulationBasedTraining": "mf_pbt",
-    "MOASHAScheduler": "moasha",
+    "HyperBandForBOHB": "halving.hyperband",
+    "HyperBandScheduler": "halving.hyperband",
+    "MFPopulationBasedTraining": "population.mf_pbt",
+    "MOASHAScheduler": "halving.moasha",
     "MedianStoppingRule": "median",
-    "PASHAScheduler": "pasha",
+    "PASHAScheduler": "halving.pasha",
     "Pause": "decisions",
-    "PopulationBasedTraining": "pbt",
-    "PopulationBasedTrainingReplay": "pbt_replay",
+    "PopulationBasedTraining": "population.pbt",
+    "PopulationBasedTrainingReplay": "population.replay",
     "Reason": "decisions",
     "Resize": "decisions",
-    "ResourceAllocation": "allocation",
+    "ResourceAllocation": "resource_allocation",
     "ResourceChangingScheduler": "resource_changing",
     "Resume": "decisions",
     "Save": "decisions",
@@ -84,7 +84,7 @@ _HOMES = {
     "Stop": "decisions",
     "TrialScheduler": "trial_scheduler",
     "TrialView": "scheduler",
-    "create_scheduler": "by_name",
+    "create_scheduler": "registry",
 }
 
 

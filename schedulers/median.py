@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, ClassVar, final
 
-from .arguments import check_names, plain_number
+from schedulers.halving.arguments import check_names, plain_number
+
 from .decisions import Decision, Number, Pause, Reason, Resume, Stop
-from .direction import DirectedScheduler, require_direction
-from .readings import Readings, strict
+from .metric_mode import DirectedScheduler, require_direction
+from .metric_reader import Readings, strict
 from .scheduler import TrialView
 
 _PAUSED, _STOPPED = "median.pause", "median.stop"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, final
 
-from .allocation import OVER, ROUNDING, AllocationFunction, DistributeResources, ResourceAllocation, Resources, malformed, misfit
 from .decisions import Decision, Exploit, Number, Pause, Reason, Resize, Stop
 from .fifo import FIFOScheduler
-from .readings import as_float
+from .metric_reader import as_float
+from .resource_allocation import OVER, ROUNDING, AllocationFunction, DistributeResources, ResourceAllocation, Resources, malformed, misfit
 from .scheduler import ExperimentView, Scheduler, TrialView
 from .trial_scheduler import adapted
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, final
 
-from searchers.declaration import Declared
+from searchers.recorded_arguments import Declared
 
 from .decisions import Decision
 

@@ -6,20 +6,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .ax_search import AxSearch
-    from .bayesopt_search import BayesOptSearch
-    from .bohb_search import BOHBSearch
-    from .by_name import create_searcher
-    from .cqr_search import CQRSearch
-    from .duplicates import DuplicateGuard
-    from .hyperopt_search import HyperOptSearch
-    from .limiter import ConcurrencyLimiter
-    from .nevergrad_search import NevergradSearch
-    from .optuna_search import OptunaSearch
-    from .repeater import Repeater
+    from .libraries.ax_search import AxSearch
+    from .libraries.bayesopt_search import BayesOptSearch
+    from .libraries.hyperopt_search import HyperOptSearch
+    from .libraries.nevergrad_search import NevergradSearch
+    from .libraries.optuna.search import OptunaSearch
+    from .models.bohb_search import BOHBSearch
+    from .models.cqr_search import CQRSearch
+    from .models.tree_search import TreeSearch
+    from .random_search import BasicVariantGenerator
+    from .registry import create_searcher
     from .searcher import Searcher
-    from .tree_search import TreeSearch
-    from .variant_generator import BasicVariantGenerator
+    from .wrappers.concurrency_limiter import ConcurrencyLimiter
+    from .wrappers.duplicate_guard import DuplicateGuard
+    from .wrappers.repeater import Repeater
 
 __all__ = [
     "AxSearch",
@@ -39,20 +39,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AxSearch": "ax_search",
-    "BOHBSearch": "bohb_search",
-    "BasicVariantGenerator": "variant_generator",
-    "BayesOptSearch": "bayesopt_search",
-    "CQRSearch": "cqr_search",
-    "ConcurrencyLimiter": "limiter",
-    "DuplicateGuard": "duplicates",
-    "HyperOptSearch": "hyperopt_search",
-    "NevergradSearch": "nevergrad_search",
-    "OptunaSearch": "optuna_search",
-    "Repeater": "repeater",
+    "AxSearch": "libraries.ax_search",
+    "BOHBSearch": "models.bohb_search",
+    "BasicVariantGenerator": "random_search",
+    "BayesOptSearch": "libraries.bayesopt_search",
+    "CQRSearch": "models.cqr_search",
+    "ConcurrencyLimiter": "wrappers.concurrency_limiter",
+    "DuplicateGuard": "wrappers.duplicate_guard",
+    "HyperOptSearch": "libraries.hyperopt_search",
+    "NevergradSearch": "libraries.nevergrad_search",
+    "OptunaSearch": "libraries.optuna.search",
+    "Repeater": "wrappers.repeater",
     "Searcher": "searcher",
-    "TreeSearch": "tree_search",
-    "create_searcher": "by_name",
+    "TreeSearch": "models.tree_search",
+    "create_searcher": "registry",
 }
 
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
-from .declaration import Declared
+from .recorded_arguments import Declared
 
 MODES = ("min", "max")
 

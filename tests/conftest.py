@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from searchers import NevergradSearch
-from tuner import interrupts
+from tuner.driver import signals
 
 # How fast a machine is says nothing about the code: nothing may fail because another job was using the processor.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,4 +24,4 @@ def nevergrad():
 
 def pytest_sessionfinish():
     """Let the exit code be that of the tests, and not that of a script in which a test has pressed Ctrl-C."""
-    atexit.unregister(interrupts._leave)
+    atexit.unregister(signals._leave)

@@ -73,7 +73,7 @@ def test_every_name_of_a_face_exists_and_is_documented(package):
 
 @pytest.mark.parametrize("module", list(modules_with_examples()))
 def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
-    if module == "searchers.nevergrad_search":
+    if module == "searchers.libraries.nevergrad_search":
         request.getfixturevalue("nevergrad")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -43,8 +43,17 @@ if TYPE_CHECKING:
     from . import stopper as stopper
     from . import utils as utils
     from .analysis import ExperimentAnalysis, Result, ResultGrid, points_from
-    from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
-    from .core.secret import Secret
+    from .callbacks import (
+        Callback,
+        CLIReporter,
+        CSVLoggerCallback,
+        JsonLoggerCallback,
+        JupyterNotebookReporter,
+        LoggerCallback,
+        ProgressReporter,
+        TBXLoggerCallback,
+    )
+    from .core.secret_reference import Secret
     from .core.stoppers import (
         CombinedStopper,
         ExperimentPlateauStopper,
@@ -64,20 +73,11 @@ if TYPE_CHECKING:
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
     from .execution.trainable import Trainable, with_parameters
     from .handle import Handle, attach
-    from .hindsight import WhatIf, WhatIfComparison, what_if
-    from .loggers import (
-        Callback,
-        CLIReporter,
-        CSVLoggerCallback,
-        JsonLoggerCallback,
-        JupyterNotebookReporter,
-        LoggerCallback,
-        ProgressReporter,
-        TBXLoggerCallback,
-    )
+    from .spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
     from .storage.checkpoints import Checkpoint
     from .tune_run import Experiment, run, run_experiments
     from .tuner import Tuner, rerun
+    from .whatif import WhatIf, WhatIfComparison, what_if
 
     search = searchers
 
@@ -92,8 +92,8 @@ _NAMES = {
         "randint", "randn", "sample_from", "uniform",
     ),
     "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid", "points_from"),
-    "tuner.config": ("CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig"),
-    "tuner.core.secret": ("Secret",),
+    "tuner.spec.config": ("CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig"),
+    "tuner.core.secret_reference": ("Secret",),
     "tuner.core.stoppers": (
         "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper", "NoopStopper", "Stopper",
         "TimeoutStopper", "TrialPlateauStopper",
@@ -107,8 +107,8 @@ _NAMES = {
     "tuner.execution.session": ("TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report"),
     "tuner.execution.trainable": ("Trainable", "with_parameters"),
     "tuner.handle": ("Handle", "attach"),
-    "tuner.hindsight": ("WhatIf", "WhatIfComparison", "what_if"),
-    "tuner.loggers": (
+    "tuner.whatif": ("WhatIf", "WhatIfComparison", "what_if"),
+    "tuner.callbacks": (
         "CLIReporter", "CSVLoggerCallback", "Callback", "JsonLoggerCallback", "JupyterNotebookReporter", "LoggerCallback",
         "ProgressReporter", "TBXLoggerCallback",
     ),

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .loggers import Callback
+from .callbacks import Callback
 
 __all__ = ["Callback"]

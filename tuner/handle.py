@@ -16,10 +16,10 @@ from tuner.core.progress import Progress
 from tuner.core.result import flatten
 from tuner.errors import NotGranted, StorageError
 from tuner.storage import strict_json
+from tuner.storage.control_requests import Answer, Verb, Wish, post
+from tuner.storage.current_owner import driver_of
 from tuner.storage.declaration import is_experiment
-from tuner.storage.driving import driver_of
-from tuner.storage.folder import absolute_path
-from tuner.storage.requests import Answer, Verb, Wish, post
+from tuner.storage.mkdir import absolute_path
 
 if TYPE_CHECKING:
     import pandas as pd

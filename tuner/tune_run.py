@@ -16,18 +16,18 @@ from searchers import create_searcher
 from searchers.searcher import Searcher
 from tuner.analysis.experiment_analysis import ExperimentAnalysis
 from tuner.analysis.result_grid import ResultGrid
+from tuner.callbacks.callback import Callback
+from tuner.callbacks.console.reporter import ProgressReporter
 from tuner.core.events import ResumeType
 from tuner.core.stoppers import Stopper
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.execution.registry import get_trainable
 from tuner.execution.resource_requests import with_resources
-from tuner.loggers.callback import Callback
-from tuner.loggers.reporter import ProgressReporter
+from tuner.spec.config import AUTO, CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
+from tuner.spec.experiment_directory import named_directory
 from tuner.storage.declaration import is_experiment
 
-from .config import AUTO, CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
-from .directory import named_directory
 from .tuner import Tuner, check_resumable
 
 if TYPE_CHECKING:

@@ -14,26 +14,26 @@ from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.rows import JournalRows, histories_of
+from tuner.callbacks.callback import Callback
+from tuner.callbacks.formatting import printable
 from tuner.core.trial import Status
+from tuner.driver.background_run import Background
+from tuner.driver.control import Line
+from tuner.driver.run import Finished, Resumption, Run, read
+from tuner.driver.signals import CODES_AT_THE_END, end_script_with, is_script, withdraw_failure
 from tuner.errors import StorageError, trial_failed
 from tuner.execution.trainable import is_class_trainable
-from tuner.loggers.callback import Callback
-from tuner.loggers.formatting import printable
+from tuner.journal.rows import JournalRows, histories_of
+from tuner.maintenance.rerun import compared, plan_rerun
+from tuner.restore.arguments import Given, changes, lacks_mode, restored_arguments
+from tuner.restore.resume_command import take_rerun, take_resume
+from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
+from tuner.spec.experiment_directory import Record, check_restorable, named_directory, new_directory, read_record, remove_unused
+from tuner.spec.experiment_spec import Plan, make_plan, with_seed
 from tuner.storage.declaration import is_experiment
-from tuner.storage.folder import absolute_path
+from tuner.storage.mkdir import absolute_path
 
-from .background import Background
-from .config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
-from .directory import Record, check_restorable, named_directory, new_directory, read_record, remove_unused
 from .handle import Handle
-from .helm import Line
-from .interrupts import CODES_AT_THE_END, end_script_with, is_script, withdraw_failure
-from .plan import Plan, make_plan, with_seed
-from .relaunch import take_rerun, take_resume
-from .repetition import compared, plan_rerun
-from .restoration import Given, changes, lacks_mode, restored_arguments
-from .running import Finished, Resumption, Run, read
 
 
 class Tuner:

@@ -13,7 +13,7 @@ MARK = "FAULTS_MARK"
 """Environment variable that is another one for each experiment; the bench itself does not have it."""
 LEAVER = "FAULTS_LEAVER"
 """Environment variable of processes that a trial has put into a session of their own."""
-_ZYGOTE = b"tuner.execution.zygote"
+_ZYGOTE = b"tuner.execution.local.zygote"
 _LOOK_S = 0.002
 
 

@@ -15,9 +15,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tuner.journal.completeness import MARK
 from tuner.storage import strict_json
-from tuner.storage.boot import boot_id
-from tuner.storage.completeness import MARK
+from tuner.storage.boot_id import boot_id
 from tuner.storage.layout import DECLARATION, LOCK, LOGGED
 from tuner.testing.faults.logs import tell_of_an_earlier_start
 

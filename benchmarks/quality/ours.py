@@ -12,7 +12,7 @@ from schedulers import ASHAScheduler, FIFOScheduler
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
 from tuner.core.events import ResultReported
-from tuner.defaults import asha_for
+from tuner.spec.default_algorithms import asha_for
 from tuner.testing.simulation import Entry, simulate
 
 from .grid import Axis

@@ -11,7 +11,7 @@ from schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, Po
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, TreeSearch
 from tuner.analysis.as_code import as_code
 from tuner.callback import Callback
-from tuner.declarations import differences, note
+from tuner.spec.argument_codec import differences, note
 from tuner.storage.declaration import read_declaration
 
 SPACE = {

@@ -6,7 +6,7 @@ import pytest
 import tuner as tune
 from tuner.analysis.experiment_analysis import ExperimentAnalysis
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.rows import MemoryRows
+from tuner.journal.rows import MemoryRows
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from tuner.analysis.importances import EVALUATORS, MIN_TRIALS
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.rows import MemoryRows
+from tuner.journal.rows import MemoryRows
 
 pytest.importorskip("optuna")
 

@@ -14,11 +14,11 @@ from tuner.analysis import metrics_table
 from tuner.analysis.frames import flat_config, flat_metrics, in_order_of_appearance, in_usual_order, to_frame
 from tuner.analysis.metrics_table import MetricsFrames, MetricsTable, TableTrial
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.rows import History, JournalRows, MemoryRows
 from tuner.core.events import CheckpointSaved, ResultReported, TrialSuggested
 from tuner.core.trial import CheckpointRecord
-from tuner.storage.journal import Journal
-from tuner.storage.records import encode
+from tuner.journal.records import encode
+from tuner.journal.rows import History, JournalRows, MemoryRows
+from tuner.journal.writer import Journal
 
 TRIALS = ["t00000", "t00001", "t00002"]
 

@@ -14,7 +14,7 @@ pytest.importorskip("optuna")
 import optuna
 from optuna.trial import TrialState
 
-from searchers.optuna_search import OptunaSearch
+from searchers.libraries.optuna.search import OptunaSearch
 from tuner.analysis.optuna_storage import ExperimentStorage
 
 

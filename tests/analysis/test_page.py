@@ -12,8 +12,9 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.analysis.real_runs import HOSTILE
-from tuner.analysis import MemoryRows, ResultGrid
+from tuner.analysis import ResultGrid
 from tuner.core.trial import Ending, Failure, Status
+from tuner.journal.rows import MemoryRows
 from tuner.storage.strict_json import Opaque
 from tuner.version import __version__
 

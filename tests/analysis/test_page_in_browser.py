@@ -7,8 +7,9 @@ import pytest
 
 from tests.analysis.browser import Browser
 from tests.analysis.real_runs import HOSTILE
-from tuner.analysis import MemoryRows, ResultGrid
+from tuner.analysis import ResultGrid
 from tuner.core.trial import Ending, Failure, Status
+from tuner.journal.rows import MemoryRows
 
 pytest.importorskip("plotly")
 

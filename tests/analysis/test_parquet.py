@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from tuner.analysis import MemoryRows, ResultGrid
+from tuner.analysis import ResultGrid
+from tuner.journal.rows import MemoryRows
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

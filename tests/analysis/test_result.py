@@ -6,10 +6,10 @@ import pytest
 
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.rows import MemoryRows
 from tuner.core.retention import RetentionPolicy
 from tuner.core.trial import Ending, Status
 from tuner.errors import CheckpointError, TrialFailed
+from tuner.journal.rows import MemoryRows
 
 
 @pytest.fixture

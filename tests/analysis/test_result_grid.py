@@ -4,10 +4,10 @@ import re
 import pandas as pd
 import pytest
 
-from tuner.analysis.page.trial_table import trial_table
+from tuner.analysis.report.trial_table import trial_table
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.rows import MemoryRows
 from tuner.core.trial import Ending, Status
+from tuner.journal.rows import MemoryRows
 
 PATH = "/experiments/one"
 

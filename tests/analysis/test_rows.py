@@ -1,10 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.analysis.rows import JournalRows, MemoryRows, current
 from tuner.core.events import ResultReported, TurnEnded, WorkerStarted
-from tuner.storage.journal import Journal
-from tuner.storage.records import encode
+from tuner.journal.records import encode
+from tuner.journal.rows import JournalRows, MemoryRows, current
+from tuner.journal.writer import Journal
 
 
 def rows(*iterations, attempt=1):

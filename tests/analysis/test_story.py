@@ -8,9 +8,8 @@ import pytest
 import tuner as tune
 from schedulers.decisions import Exploit, Pause, Reason, Resume, Stop
 from tests.core.conversation import BOOM
-from tuner.analysis import MemoryRows, ResultGrid
-from tuner.analysis.story import story_of
-from tuner.core.counsel import Advice
+from tuner.analysis import ResultGrid
+from tuner.analysis.explain import story_of
 from tuner.core.events import (
     CheckpointSaved,
     Outcome,
@@ -21,8 +20,10 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
+from tuner.core.policies import Advice
 from tuner.core.trial import CheckpointRecord, Ending, Status, Trial
-from tuner.storage.records import encode
+from tuner.journal.records import encode
+from tuner.journal.rows import MemoryRows
 
 RUNG = Reason("asha.rung", {"rung": 3, "value": 0.5, "cutoff": 0.4, "rank": 2})
 CLONE = Reason("pbt.exploit", {"score": 0.5, "donor_score": 0.25})

@@ -9,7 +9,7 @@ import pytest
 import tuner as tune
 from tests.cli.conftest import run
 from tuner.cli import dashboard
-from tuner.cli.grids import Objective
+from tuner.cli.experiment_tables import Objective
 
 
 def asked(application, path, method="GET"):

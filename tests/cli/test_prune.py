@@ -8,8 +8,8 @@ import pytest
 
 import tuner as tune
 from schedulers import PopulationBasedTraining
-from tuner.storage import completeness
-from tuner.storage.journal import read
+from tuner.journal import completeness
+from tuner.journal.writer import read
 from tuner.storage.lock import ExperimentLock
 
 
@@ -164,7 +164,7 @@ def test_nothing_is_deleted_that_could_not_be_written_down(call, plain, monkeypa
         raise OSError(28, "no space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr("tuner.storage.segments.Segment.write", refuse)
+        full.setattr("tuner.journal.segments.Segment.write", refuse)
         assert "no space left" in call("prune", "plain", "--keep-last", "--yes", code=3).stderr
     assert checkpoints_of(plain) == before
     call("doctor", "plain", "--deep")

@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from tuner.core.progress import Progress
-from tuner.loggers import (
+from tuner.callbacks import (
     BatchWriter,
     Callback,
     CLIReporter,
@@ -16,6 +15,7 @@ from tuner.loggers import (
     LoggerCallback,
     TBXLoggerCallback,
 )
+from tuner.core.progress import Progress
 from tuner.testing.callback_contract import CallbackContract
 
 

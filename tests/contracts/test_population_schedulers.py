@@ -2,10 +2,10 @@
 
 import dataclasses
 
-from schedulers.mf_pbt import MFPopulationBasedTraining
-from schedulers.pb2 import PB2
-from schedulers.pbt import PopulationBasedTraining
-from schedulers.pbt_replay import PopulationBasedTrainingReplay
+from schedulers.population.mf_pbt import MFPopulationBasedTraining
+from schedulers.population.pb2 import PB2
+from schedulers.population.pbt import PopulationBasedTraining
+from schedulers.population.replay import PopulationBasedTrainingReplay
 from searchers.space import loguniform
 from tuner.testing.faults.scenario import scenario
 from tuner.testing.faults.story import play

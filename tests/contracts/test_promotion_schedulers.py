@@ -1,8 +1,8 @@
 """The schedulers that promote, and their kin, fulfil the contract of schedulers."""
 
-from schedulers.asha import ASHAScheduler
-from schedulers.moasha import MOASHAScheduler
-from schedulers.pasha import PASHAScheduler
+from schedulers.halving.asha import ASHAScheduler
+from schedulers.halving.moasha import MOASHAScheduler
+from schedulers.halving.pasha import PASHAScheduler
 from tuner.testing.scheduler_contract import SchedulerContract
 
 

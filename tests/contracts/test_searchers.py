@@ -18,8 +18,8 @@ from searchers import (
     Repeater,
     TreeSearch,
 )
-from searchers.repeater import TRIAL_INDEX
 from searchers.space import choice, grid_search, loguniform, quniform, randint, sample_from, uniform
+from searchers.wrappers.repeater import TRIAL_INDEX
 from tuner.testing.searcher_contract import SearcherContract
 
 

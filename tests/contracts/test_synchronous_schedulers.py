@@ -1,9 +1,9 @@
 """Schedulers that make trials wait, compare them by age or change what they occupy fulfil the contract of schedulers."""
 
 from schedulers import ASHAScheduler
-from schedulers.allocation import DistributeResources, DistributeResourcesToTopJob
-from schedulers.hyperband import HyperBandScheduler
+from schedulers.halving.hyperband import HyperBandScheduler
 from schedulers.median import MedianStoppingRule
+from schedulers.resource_allocation import DistributeResources, DistributeResourcesToTopJob
 from schedulers.resource_changing import ResourceChangingScheduler
 from tuner.testing.scheduler_contract import SchedulerContract
 

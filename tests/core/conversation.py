@@ -20,10 +20,10 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.experiment import Experiment
-from tuner.core.memory import trial_fields, trial_from
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper, Stopper
 from tuner.core.trial import CheckpointRecord, Failure, Trial
+from tuner.core.trial_json import trial_fields, trial_from
 
 BOOM = Failure("ValueError", "boom", "Traceback ...")
 

@@ -21,11 +21,11 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.experiment import Experiment
-from tuner.core.memory import trial_fields, trial_from
 from tuner.core.progress import look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper, TimeoutStopper
 from tuner.core.trial import CheckpointRecord, Ending, Status
+from tuner.core.trial_json import trial_fields, trial_from
 
 
 def asked(commands):

@@ -16,9 +16,9 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.retention import RetentionPolicy
-from tuner.core.roster import Roster
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status
+from tuner.core.trial_table import Roster
 
 WHY = Reason("test")
 SAVES = CheckpointPolicy(can_save_on_demand=True)

@@ -2,7 +2,7 @@
 
 from schedulers.decisions import Pause, Reason, Resume, Stop
 from tests.core.conversation import ScriptedScheduler
-from tuner.core.counsel import Advice, Counsel, StopAll
+from tuner.core.policies import Advice, Counsel, StopAll
 from tuner.core.stoppers import CombinedStopper, FunctionStopper, NoopStopper, TimeoutStopper, stopper_from
 from tuner.core.trial import Trial
 

@@ -9,9 +9,9 @@ from tuner.core.commands import AttemptFailed, StartsHeld
 from tuner.core.events import DriverRestarted, Outcome, WorkerStarted
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, cause_of, possible_common_failure
-from tuner.core.memory import failure_fields, failure_from, trial_fields, trial_from
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Ending, Failure, Status
+from tuner.core.trial_json import failure_fields, failure_from, trial_fields, trial_from
 
 
 def raised(kind="RuntimeError", *, line=12, message="boom", bases=()):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from schedulers.decisions import Reason
-from tuner.core.keeper import CheckpointKeeper
+from tuner.core.checkpoints import CheckpointKeeper
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Ending, Intention, Trial, Verdict

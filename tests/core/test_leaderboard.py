@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.leaderboard import Leaderboard
-from tuner.core.memory import trial_fields, trial_from
+from tuner.core.best_trials import Leaderboard
 from tuner.core.trial import Trial
+from tuner.core.trial_json import trial_fields, trial_from
 
 REPORTS = st.lists(
     st.tuples(st.integers(0, 8), st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, math.nan, math.inf, -math.inf])),

@@ -5,8 +5,8 @@ import pytest
 from tests.core.conversation import BOOM, Conversation, answers, kills
 from tuner.core.commands import TrialSilent
 from tuner.core.events import CheckpointFailed, CheckpointRequested, CheckpointStarted, StopRequested, TrialStopRequested
-from tuner.core.patience import LAST_WORDS_S, Patience
 from tuner.core.settings import CheckpointPolicy
+from tuner.core.timeouts import LAST_WORDS_S, Patience
 from tuner.core.trial import CheckpointRecord
 
 SAVES = CheckpointPolicy(can_save_on_demand=True)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.queue import ReadyQueue
+from tuner.core.ready_queue import ReadyQueue
 from tuner.core.trial import Trial
 
 

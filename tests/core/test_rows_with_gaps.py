@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from schedulers.decisions import Exploit, Reason, Resume
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler
 from tuner.analysis.metrics_table import MetricsTable, TableTrial
-from tuner.analysis.rows import JournalRows, MemoryRows, histories_of
 from tuner.core.events import DriverRestarted, Outcome, ResultReported, WorkerStarted
-from tuner.core.memory import trial_fields, trial_from
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord, Trial
-from tuner.storage.journal import Journal
-from tuner.storage.records import encode
+from tuner.core.trial_json import trial_fields, trial_from
+from tuner.journal.records import encode
+from tuner.journal.rows import JournalRows, MemoryRows, histories_of
+from tuner.journal.writer import Journal
 
 A, B = "t00000", "t00001"
 

@@ -1,6 +1,6 @@
 """The account with the searcher."""
 
-from tuner.core.search_desk import SearchDesk
+from tuner.core.suggestion_budget import SearchDesk
 
 
 def test_ids_are_counted_and_no_more_is_asked_for_than_is_wanted():

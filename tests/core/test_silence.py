@@ -4,8 +4,8 @@ import pytest
 
 from tests.core.conversation import Conversation
 from tuner.core.commands import TrialSilent
-from tuner.core.patience import Patience
-from tuner.core.silence import Silence, SilenceWatch
+from tuner.core.hang_detection import Silence, SilenceWatch
+from tuner.core.timeouts import Patience
 
 
 def heard(watch, trial_id, *intervals_s):

@@ -18,9 +18,9 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
+from tuner.core.manual_control import fork_tag, unknown_names, with_changes
 from tuner.core.progress import look_at
 from tuner.core.settings import CheckpointPolicy
-from tuner.core.steering import fork_tag, unknown_names, with_changes
 from tuner.core.trial import CheckpointRecord, Ending, Status
 
 WHY = Reason("test")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from tuner.analysis.rows import JournalRows
+from tuner.journal.rows import JournalRows
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERRUPTIBLE = ROOT / "tests" / "end_to_end" / "scripts" / "interruptible.py"

@@ -15,8 +15,8 @@ from schedulers.decisions import Reason, Stop
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator
 from tuner import Callback, Checkpoint, LoggerCallback, Trainable, Tuner
+from tuner.callbacks.callback_list import HOOKS
 from tuner.core.trial import Status
-from tuner.loggers.callback_list import HOOKS
 
 TURNS = ("on_step_begin", "on_step_end")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from tuner.execution.autofill import AutoFill
-from tuner.storage import snapshot
+from tuner.execution.result_fields import AutoFill
+from tuner.journal import snapshot_files
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -107,6 +107,6 @@ def test_a_checkpoint_that_was_changed_between_sessions_is_found_out_whatever_it
 
 def test_the_newest_snapshot_is_told_by_its_number(tmp_path):
     for last, hour in enumerate([5, 3, 8, 1]):
-        path = snapshot.write(tmp_path, {"last": last}, last)
+        path = snapshot_files.write(tmp_path, {"last": last}, last)
         os.utime(path, (hour * HOUR, hour * HOUR))
-    assert snapshot.load_newest(tmp_path).state == {"last": 3}
+    assert snapshot_files.load_newest(tmp_path).state == {"last": 3}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.storage import journal
+from tuner.journal import writer
 
 SCRIPT = Path(__file__).with_name("scripts") / "closed_streams.py"
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ def test_an_experiment_runs_without_its_standard_streams(redirections, tmp_path)
     for trial_id in ("t00000", "t00001"):
         assert (tmp_path / "e" / trial_id / "stdout").read_text() == "printed\n"
         assert (tmp_path / "e" / trial_id / "stderr").read_text() == "written\n"
-    assert sum(record["k"] == "result" for record in journal.read(tmp_path / "e")) == 6
+    assert sum(record["k"] == "result" for record in writer.read(tmp_path / "e")) == 6
 
 
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])

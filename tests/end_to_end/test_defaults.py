@@ -7,10 +7,10 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, DuplicateGuard, OptunaSearch, TreeSearch
-from tuner.config import RunConfig, TuneConfig
-from tuner.defaults import NO_END, full_iteration
-from tuner.directory import read_record
-from tuner.plan import make_plan
+from tuner.spec.config import RunConfig, TuneConfig
+from tuner.spec.default_algorithms import NO_END, full_iteration
+from tuner.spec.experiment_directory import read_record
+from tuner.spec.experiment_spec import make_plan
 
 SPACE = {"x": tune.uniform(0, 1), "epochs": 5}
 GOAL = {"metric": "loss", "mode": "min"}

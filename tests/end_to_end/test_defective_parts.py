@@ -9,9 +9,9 @@ from schedulers import Stop
 from schedulers.decisions import Reason
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator
-from tuner.analysis.rows import JournalRows
 from tuner.core.stoppers import Stopper
 from tuner.errors import InvalidDecision
+from tuner.journal.rows import JournalRows
 
 
 class Fuse:

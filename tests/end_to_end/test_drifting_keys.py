@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tuner as tune
-from tests.loggers.table_cells import is_in
-from tuner.analysis.rows import JournalRows
+from tests.callbacks.table_cells import is_in
+from tuner.callbacks.files.csv_logger import read_table
 from tuner.core.result import flatten
-from tuner.loggers.csv_logger import read_table
+from tuner.journal.rows import JournalRows
 from tuner.storage.spreadsheets import restored
 
 VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(st.characters(codec="utf-8"), max_size=4)

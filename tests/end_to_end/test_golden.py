@@ -9,8 +9,8 @@ import pytest
 
 import tuner as tune
 from tuner.errors import StorageError
+from tuner.journal.writer import Journal, recover
 from tuner.storage import strict_json
-from tuner.storage.journal import Journal, recover
 
 GOLDEN = Path(__file__).parent / "golden"
 RELEASES = sorted(path.name for path in GOLDEN.glob("release_*"))

@@ -5,7 +5,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, PopulationBasedTraining, ResourceChangingScheduler
 from tuner import Tuner
-from tuner.cli.stories import explain
+from tuner.cli.explain import explain
 
 
 def train(config):

@@ -1,4 +1,4 @@
-"""Whatever is reported, the experiment goes on, and every file says what the table of `tuner.execution.values` promises."""
+"""Whatever is reported, the experiment goes on, and every file says what the table of `tuner.execution.metric_conversion` promises."""
 
 import json
 import math
@@ -13,7 +13,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler
 from searchers import ConcurrencyLimiter, OptunaSearch
-from searchers.variant_generator import BasicVariantGenerator
+from searchers.random_search import BasicVariantGenerator
 
 SCRIPT = Path(__file__).parent / "scripts" / "odd_values.py"
 ROOT = SCRIPT.parents[3]

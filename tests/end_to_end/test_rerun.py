@@ -16,7 +16,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, PopulationBasedTraining
 from tuner.core.trial import Ending
-from tuner.repetition import plan_rerun
+from tuner.maintenance.rerun import plan_rerun
 from tuner.storage import strict_json
 
 SPACE = {"lr": tune.uniform(0.0, 1.0), "layers": tune.choice([[8, 8], [16]])}

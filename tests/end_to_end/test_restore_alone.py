@@ -15,9 +15,9 @@ import tuner as tune
 from schedulers import ASHAScheduler, Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch, Searcher
 from tuner import Tuner
-from tuner.directory import read_record
 from tuner.errors import ExperimentExists, StorageError
-from tuner.restoration import restore_line
+from tuner.restore.arguments import restore_line
+from tuner.spec.experiment_directory import read_record
 from tuner.storage import strict_json
 
 

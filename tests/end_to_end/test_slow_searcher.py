@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from tests.end_to_end.interruption import ROOT, Script
-from tuner.analysis.rows import JournalRows
+from tuner.journal.rows import JournalRows
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.result import AUTO_FILLED, CONFIG, EXPERIMENT_TAG
-from tuner.execution.autofill import AutoFill, Place, here, local_date
+from tuner.execution.result_fields import AutoFill, Place, here, local_date
 
 PLACE = Place(7, "box", "10.0.0.1")
 COUNTS = {"timesteps_this_iter", "timesteps_total", "episodes_this_iter", "episodes_total"}

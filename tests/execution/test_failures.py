@@ -7,7 +7,7 @@ from tuner.core.failure_causes import cause_of
 from tuner.core.trial import Failure
 from tuner.execution import attempt
 from tuner.execution.failures import MAX_MESSAGE_LENGTH, MAX_TRACEBACK_LENGTH, as_message, describe, with_notebook_source
-from tuner.execution.values import Converter
+from tuner.execution.metric_conversion import Converter
 
 
 class UnprintableError(Exception):
@@ -119,7 +119,7 @@ def test_a_failure_is_placed_at_the_users_line_that_called_the_engine():
     with pytest.raises(ValueError, match="time_this_iter_s") as caught:
         train()
     failure = describe(caught.value)
-    assert "values.py" in failure.traceback
+    assert "metric_conversion.py" in failure.traceback
     line = train.__code__.co_firstlineno + 1
     assert failure.place == f"test_failures.py:{line} in train"
     assert str(cause_of(failure)) == f"ValueError at {failure.place}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.execution.memory import OutOfMemoryKills
+from tuner.execution.local.oom_counter import OutOfMemoryKills
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from tuner.core.commands import StartWorker
-from tuner.execution import postponed
-from tuner.execution.postponed import PostponedStarts
+from tuner.execution.local import start_retry
+from tuner.execution.local.start_retry import PostponedStarts
 
 
 def start(trial_id):
@@ -18,7 +18,7 @@ def start(trial_id):
 
 @pytest.fixture
 def starts(monkeypatch, caplog):
-    monkeypatch.setattr(postponed, "_RETRY_S", 0.0)
+    monkeypatch.setattr(start_retry, "_RETRY_S", 0.0)
     caplog.set_level(logging.INFO, "tuner")
     return PostponedStarts()
 

@@ -3,7 +3,7 @@ import pytest
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, Failure, Verdict
-from tuner.execution.recorded import Curve, CurvePoint, RecordedExecutor
+from tuner.execution.replay_executor import Curve, CurvePoint, RecordedExecutor
 
 
 def points(*times_s, checkpoints=()):

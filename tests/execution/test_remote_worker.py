@@ -8,9 +8,9 @@ import pytest
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import Failure, Verdict
-from tuner.execution.post_mortem import Remains
-from tuner.execution.remote_worker import RemoteWorker
-from tuner.execution.wire import DriverEnd
+from tuner.execution.local.exit_diagnosis import Remains
+from tuner.execution.local.remote_worker import RemoteWorker
+from tuner.execution.local.wire import DriverEnd
 
 STARTED = {"kind": "started", "pid": 4711}
 RESULT = {"kind": "result", "metrics": {"training_iteration": 1, "loss": 0.5}, "checkpoint": None}

@@ -11,8 +11,8 @@ import threading
 import pytest
 
 from tuner.errors import TrainableNotPicklable
-from tuner.execution import shipping
-from tuner.execution.shipping import ship
+from tuner.execution import pickling
+from tuner.execution.pickling import ship
 from tuner.execution.trainable import Trainable, with_parameters
 
 
@@ -128,7 +128,7 @@ def test_an_object_whose_own_pickling_fails_is_named():
 
 
 def test_a_huge_trainable_is_warned_about_once_with_its_largest_part(monkeypatch, caplog):
-    monkeypatch.setattr(shipping, "HUGE_BYTES", 2**20)
+    monkeypatch.setattr(pickling, "HUGE_BYTES", 2**20)
     small, table = b"x" * 1000, b"x" * 2**21
     with caplog.at_level(logging.WARNING):
         ship(lambda config: (small, table))
@@ -137,7 +137,7 @@ def test_a_huge_trainable_is_warned_about_once_with_its_largest_part(monkeypatch
 
 
 def test_data_that_with_parameters_has_bound_is_not_warned_about(monkeypatch, caplog):
-    monkeypatch.setattr(shipping, "HUGE_BYTES", 2**20)
+    monkeypatch.setattr(pickling, "HUGE_BYTES", 2**20)
 
     class Model(Trainable):
         def setup(self, config, data):

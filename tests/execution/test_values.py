@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.result import AUTO_FILLED, SUPPLIED_BY_USER
-from tuner.execution.values import MAX_KEYS, MAX_SIZE_BYTES, Converter, as_metrics
+from tuner.execution.metric_conversion import MAX_KEYS, MAX_SIZE_BYTES, Converter, as_metrics
 from tuner.storage import strict_json
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.execution import wire
+from tuner.execution.local import wire
+from tuner.execution.local.wire import MAX_FRAME_BYTES, Birth, DriverEnd, WorkerEnd, pickled
 from tuner.execution.messages import Assignment
-from tuner.execution.wire import MAX_FRAME_BYTES, Birth, DriverEnd, WorkerEnd, pickled
 from tuner.storage import strict_json
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from tuner import running
-from tuner.insistence import Insistence
+from tuner.driver import run
+from tuner.driver.storage_retry import Insistence
 from tuner.storage.disk import LocalDisk
 
 CHANGING = ("create", "open", "write", "sync", "truncate", "rename", "remove", "make_directory", "sync_directory")
@@ -89,7 +89,7 @@ def sabotage(monkeypatch):
     saboteur = Sabotage()
     for name in (*CHANGING, "close"):
         monkeypatch.setattr(LocalDisk, name, _hooked(saboteur, name, getattr(LocalDisk, name)))
-    monkeypatch.setattr(running, "Insistence", lambda limit_s: Insistence(limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep))
+    monkeypatch.setattr(run, "Insistence", lambda limit_s: Insistence(limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep))
     return saboteur
 
 

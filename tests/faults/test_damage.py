@@ -10,12 +10,12 @@ import pytest
 
 from tests.storage.conftest import MemoryDisk
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
+from tuner.journal.repair import ASIDE_PREFIX, salvage
+from tuner.journal.writer import Journal, read, recover
 from tuner.storage import layout, strict_json
 from tuner.storage.checkpoints import Provenance, commit_from
-from tuner.storage.journal import Journal, read, recover
 from tuner.storage.layout import journal_directory, segments_in
 from tuner.storage.manifest import read_manifest
-from tuner.storage.salvage import ASIDE_PREFIX, salvage
 
 WHERE = Path("/virtual")
 NUM_DAMAGES = 6_000

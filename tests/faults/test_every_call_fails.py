@@ -6,9 +6,9 @@ import warnings
 
 import pytest
 
-from tuner.analysis.rows import JournalRows
 from tuner.errors import StorageError
-from tuner.storage.journal import read
+from tuner.journal.rows import JournalRows
+from tuner.journal.writer import read
 
 CODES = {"full": errno.ENOSPC, "failing": errno.EIO, "read-only": errno.EROFS}
 EXPECTED = {"t00000": [1.0 / epoch for epoch in (1, 2, 3, 4)], "t00001": [2.0 / epoch for epoch in (1, 2, 3, 4)]}

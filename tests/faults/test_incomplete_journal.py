@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from tuner import running
 from tuner.core.trial import Trial
+from tuner.driver import run
 from tuner.errors import DamagedJournal, ExperimentExists
-from tuner.storage import completeness, layout, strict_json
+from tuner.journal import completeness
+from tuner.journal.completeness import Mark, lacking_results
+from tuner.journal.writer import Journal
+from tuner.maintenance.doctor import Level, check
+from tuner.maintenance.pruning import prune
+from tuner.maintenance.usage import Keep
+from tuner.storage import layout, strict_json
 from tuner.storage.checkpoints import Provenance, commit_from
-from tuner.storage.completeness import Mark, lacking_results
-from tuner.storage.journal import Journal
 from tuner.storage.layout import journal_directory
-from tuner.upkeep.checkup import Level, check
-from tuner.upkeep.pruning import prune
-from tuner.upkeep.usage import Keep
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last write to journal")
 
@@ -237,7 +238,7 @@ def test_a_driver_that_dies_between_its_segment_and_the_mark_is_no_contradiction
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "rewrite_declaration", die)
+        patch.setattr(run, "rewrite_declaration", die)
         with pytest.raises(KeyboardInterrupt):
             begin()
     assert experiment.iterations(experiment.restore()) == [5, 5]
@@ -325,8 +326,8 @@ def test_what_a_power_cut_took_is_settled_before_the_next_driver_notes_its_own_s
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(running.Driver, "run", die)
-        patch.setattr(running, "mend_logs", lambda *_: None)
+        patch.setattr(run.Driver, "run", die)
+        patch.setattr(run, "mend_logs", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             twice.restore()
     assert twice.iterations(twice.restore()) == [5, 5]

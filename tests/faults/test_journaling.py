@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuner import running
 from tuner.core.events import StopRequested
+from tuner.driver import run
+from tuner.driver.storage_retry import Insistence, patience_s
 from tuner.errors import StorageError
-from tuner.insistence import Insistence, patience_s
 
 POLITE, URGENT = StopRequested("signal.SIGINT"), StopRequested("signal.SIGINT", is_urgent=True)
 
@@ -157,14 +157,14 @@ def test_what_is_no_trouble_of_the_storage_is_not_tried_again():
 
 @pytest.mark.parametrize("received", [signal.SIGINT, None])
 def test_a_script_that_is_interrupted_while_the_storage_is_full_ends_with_one_line(monkeypatch, caplog, received):
-    monkeypatch.setattr(running, "is_script", lambda: True)
+    monkeypatch.setattr(run, "is_script", lambda: True)
     full = StorageError("journal cannot be written: no space left")
     if received is None:
-        running._explain(full, "Tuner.restore(...)", SimpleNamespace(received=None))
+        run._explain(full, "Tuner.restore(...)", SimpleNamespace(received=None))
         assert any("Tuner.restore(...)" in note for note in full.__notes__)
         return
     with pytest.raises(SystemExit) as leaving:
-        running._explain(full, "Tuner.restore(...)", SimpleNamespace(received=received))
+        run._explain(full, "Tuner.restore(...)", SimpleNamespace(received=received))
     assert leaving.value.code == 130
     (record,) = caplog.records
     assert "\n" not in record.getMessage()

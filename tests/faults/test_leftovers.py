@@ -4,9 +4,10 @@ import pytest
 
 import tuner as tune
 from tuner.errors import StorageError
-from tuner.storage import layout, records
+from tuner.journal import records
+from tuner.journal.writer import read
+from tuner.storage import layout
 from tuner.storage.checkpoints import Provenance, commit_from, stage
-from tuner.storage.journal import read
 
 
 @pytest.fixture

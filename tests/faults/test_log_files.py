@@ -10,11 +10,11 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 import tuner as tune
-from tuner import running
-from tuner.analysis.rows import JournalRows
-from tuner.loggers import appending
-from tuner.loggers.event_file import records
-from tuner.mending import mend_logs
+from tuner.callbacks.files import append
+from tuner.callbacks.files.event_file import records
+from tuner.driver import run
+from tuner.journal.rows import JournalRows
+from tuner.restore.log_repair import mend_logs
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -42,7 +42,7 @@ def directory(tmp_path, given):
 @pytest.fixture
 def restore(tmp_path, given, monkeypatch):
     """Return a function that restores it, and takes none of its trials for recent."""
-    monkeypatch.setattr(running, "mend_logs", lambda callbacks, trials, rows, recent: mend_logs(callbacks, trials, rows, ()))
+    monkeypatch.setattr(run, "mend_logs", lambda callbacks, trials, rows, recent: mend_logs(callbacks, trials, rows, ()))
     return lambda: tune.Tuner.restore(tmp_path / "exp", train, **given).fit()
 
 
@@ -153,8 +153,8 @@ class FullFor:
 
 @pytest.mark.parametrize("num_failures", [1, 2, 5])
 def test_logs_are_whole_in_the_end_where_the_disk_was_full_for_a_while(tmp_path, given, monkeypatch, num_failures, caplog):
-    full = FullFor(num_failures, appending._write_all)
-    monkeypatch.setattr(appending, "_write_all", full)
+    full = FullFor(num_failures, append._write_all)
+    monkeypatch.setattr(append, "_write_all", full)
 
     class Patient(tune.Callback):
         def on_trial_result(self, iteration, trials, trial, result, **info):
@@ -171,7 +171,7 @@ def test_logs_are_whole_in_the_end_where_the_disk_was_full_for_a_while(tmp_path,
 
 def test_a_log_that_could_never_be_written_is_told_of_and_made_up_for_at_the_restore(tmp_path, given, monkeypatch, caplog, restore):
     with monkeypatch.context() as patch:
-        patch.setattr(appending, "_write_all", FullFor(10**9, None))
+        patch.setattr(append, "_write_all", FullFor(10**9, None))
         grid = tune.Tuner(train, **given).fit()
     assert grid.num_terminated == 2
     assert sum("log files are incomplete" in record.getMessage() for record in caplog.records) == 1
@@ -184,8 +184,8 @@ def test_a_failure_that_could_not_be_written_down_is_written_later(tmp_path, giv
     def fails(config):
         raise ValueError(f"x is {config['x']}")
 
-    full = FullFor(1, appending._write_all)
-    monkeypatch.setattr(appending, "_write_all", full)
+    full = FullFor(1, append._write_all)
+    monkeypatch.setattr(append, "_write_all", full)
     monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     tune.Tuner(fails, **given).fit()
     texts = [Path(tmp_path, "exp", trial, "error.txt").read_text() for trial in ("t00000", "t00001")]

@@ -10,12 +10,12 @@ import pytest
 
 import tuner as tune
 from tests.orphans import orphan_of
-from tuner.analysis.rows import JournalRows
+from tuner.driver.storage_retry import Insistence
 from tuner.errors import DamagedJournal, ExperimentExists, ExperimentLocked, StorageLost
-from tuner.insistence import Insistence
+from tuner.journal.rows import JournalRows
+from tuner.journal.writer import Journal, read
 from tuner.storage import layout
 from tuner.storage.disk import LOCAL_DISK, Whereabouts, is_held
-from tuner.storage.journal import Journal, read
 from tuner.storage.layout import journal_directory
 from tuner.storage.lock import ExperimentLock
 

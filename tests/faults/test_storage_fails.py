@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from tuner.analysis.rows import JournalRows
 from tuner.errors import StorageError
+from tuner.journal.rows import JournalRows
 
 SCRIPT = Path(__file__).with_name("script.py")
 PATIENCE_S = 30

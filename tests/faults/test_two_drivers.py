@@ -8,8 +8,8 @@ import pytest
 
 import tuner as tune
 from tuner import tuner as face
+from tuner.driver.run import Resumption, Run
 from tuner.errors import ExperimentExists, ExperimentLocked
-from tuner.running import Resumption, Run
 
 NUM_RACES = int(os.environ.get("TUNER_NUM_RACES", "4"))
 """100 for a thorough look."""

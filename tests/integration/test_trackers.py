@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
+from tuner.callbacks.trackers.mlflow_store import make_sqlite_store
+from tuner.callbacks.trackers.wandb_files import records
 from tuner.integration.mlflow import MLflowLoggerCallback, setup_mlflow
 from tuner.integration.wandb import WandbLoggerCallback, setup_wandb
-from tuner.loggers.mlflow_store import make_sqlite_store
-from tuner.loggers.wandb_files import records
 
 mlflow = pytest.importorskip("mlflow")
 wandb = pytest.importorskip("wandb")
@@ -127,7 +127,7 @@ def test_an_mlflow_experiment_that_is_not_there_is_told(uri):
 
 def test_a_server_that_cannot_be_reached_costs_an_experiment_nothing(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr("tuner.loggers.mlflow_logger._PATIENCE_S", 2.0)
+    monkeypatch.setattr("tuner.callbacks.trackers.mlflow_logger._PATIENCE_S", 2.0)
     callback = MLflowLoggerCallback("http://me:passw0rd@127.0.0.1:9")
     results = fit(silent, tmp_path, "alone", callbacks=[callback])
     assert [result.metrics["training_iteration"] for result in results] == [NUM_STEPS, NUM_STEPS]

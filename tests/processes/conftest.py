@@ -12,8 +12,8 @@ import pytest
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import Verdict
+from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.messages import Assignment
-from tuner.execution.processes import ProcessExecutor
 
 DEADLINE_S = 60
 """Long enough for a machine under load; a test that needs it has failed."""

@@ -7,26 +7,26 @@ import types
 import pytest
 
 import tuner as tune
-from tuner.execution import late_imports
-from tuner.execution.control import Learn, receive_request, send_request
+from tuner.execution import preload
+from tuner.execution.local.zygote_protocol import Learn, receive_request, send_request
 
 
 def test_only_what_is_known_to_be_safe_is_imported_ahead(monkeypatch):
-    monkeypatch.setattr(late_imports, "MODULES", ("colorsys",))
+    monkeypatch.setattr(preload, "MODULES", ("colorsys",))
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    were_missing = late_imports.missing()
+    were_missing = preload.missing()
     assert were_missing == ("colorsys",)
-    late_imports.catch_up("turtle")
-    assert late_imports.imported_since(were_missing) == []
-    late_imports.catch_up("colorsys")
+    preload.catch_up("turtle")
+    assert preload.imported_since(were_missing) == []
+    preload.catch_up("colorsys")
     assert isinstance(sys.modules["colorsys"], types.ModuleType)
-    assert late_imports.imported_since(were_missing) == ["colorsys"]
-    assert late_imports.missing() == ()
+    assert preload.imported_since(were_missing) == ["colorsys"]
+    assert preload.missing() == ()
 
 
 def test_a_module_that_cannot_be_imported_harms_nobody(monkeypatch):
-    monkeypatch.setattr(late_imports, "MODULES", ("no_such_module_at_all",))
-    late_imports.catch_up("no_such_module_at_all")
+    monkeypatch.setattr(preload, "MODULES", ("no_such_module_at_all",))
+    preload.catch_up("no_such_module_at_all")
 
 
 def test_the_request_travels(socket_pair):

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from tuner.execution.leftovers import VARIABLE, DriverName, end_leftovers
+from tuner.execution.local.orphans import VARIABLE, DriverName, end_leftovers
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def begin():
 @pytest.fixture
 def dead_driver(tmp_path):
     """Return the name of a driver of the experiment in ``tmp_path`` that has died."""
-    printing = f"from tuner.execution.leftovers import DriverName; print(DriverName.mine({str(tmp_path)!r}))"
+    printing = f"from tuner.execution.local.orphans import DriverName; print(DriverName.mine({str(tmp_path)!r}))"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = subprocess.run([sys.executable, "-c", printing], env=environ, capture_output=True, check=True).stdout
     return DriverName.parse(printed.strip())
@@ -77,7 +77,7 @@ def test_what_has_a_driver_that_lives_or_belongs_to_another_experiment_is_left_a
 
 
 def test_whoever_looks_does_not_find_itself(tmp_path, dead_driver):
-    source = f"from tuner.execution.leftovers import end_leftovers; print(end_leftovers({str(tmp_path)!r}))"
+    source = f"from tuner.execution.local.orphans import end_leftovers; print(end_leftovers({str(tmp_path)!r}))"
     environ = {**os.environ, VARIABLE: str(dead_driver), "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = subprocess.run([sys.executable, "-c", source], env=environ, capture_output=True, check=True).stdout
     assert printed == b"[]\n"
@@ -111,9 +111,9 @@ def test_what_training_code_forks_or_starts_carries_the_name(stage, tmp_path, st
 
 def test_looking_for_leftovers_changes_nothing_where_there_are_none(tmp_path):
     source = textwrap.dedent(f"""
-        from tuner.execution import leftovers
-        leftovers._PROC = leftovers.Path("/nowhere")
-        print(leftovers.end_leftovers({str(tmp_path)!r}))
+        from tuner.execution.local import orphans
+        orphans._PROC = orphans.Path("/nowhere")
+        print(orphans.end_leftovers({str(tmp_path)!r}))
     """)
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", source], env=environ, capture_output=True, check=True).stdout == b"[]\n"

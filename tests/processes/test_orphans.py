@@ -65,7 +65,7 @@ def family(tmp_path, request, start_method):
 
 
 def zygote_of(children):
-    return next(child for child in children if "tuner.execution.zygote" in child.cmdline())
+    return next(child for child in children if "tuner.execution.local.zygote" in child.cmdline())
 
 
 def test_nobody_outlives_a_killed_driver(family, all_die):

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tuner.core.events import Outcome, ResultReported
-from tuner.execution.polite_signals import POLITE_SIGNALS
+from tuner.execution.local.termination_signals import POLITE_SIGNALS
 
 
 @pytest.mark.parametrize("number", POLITE_SIGNALS)

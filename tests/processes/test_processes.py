@@ -14,7 +14,7 @@ import pytest
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import Verdict
 from tuner.execution.devices import THREAD_VARIABLES
-from tuner.execution.processes import ProcessExecutor
+from tuner.execution.local.executor import ProcessExecutor
 
 
 def test_a_function_that_returns_has_completed(stage, start_method):
@@ -365,7 +365,7 @@ def test_a_lack_of_descriptors_is_no_fault_of_the_trials(stage, monkeypatch):
 
     theater = stage(lambda config: None)
     with monkeypatch.context() as patch:
-        patch.setattr("tuner.execution.processes.socket.socketpair", refuse)
+        patch.setattr("tuner.execution.local.executor.socket.socketpair", refuse)
         theater.start("t00001")
         theater.start("t00002")
         assert theater.executor.wait(0.0) == []

@@ -12,8 +12,8 @@ import pytest
 
 from tuner.core.events import Outcome, ResultReported
 from tuner.errors import TunerError
-from tuner.execution import zygote
-from tuner.execution.control import Kill, Start, send_request
+from tuner.execution.local import zygote
+from tuner.execution.local.zygote_protocol import Kill, Start, send_request
 
 
 def warnings_in(caplog):
@@ -92,7 +92,7 @@ def test_a_worker_that_had_finished_when_the_zygote_died_has_finished(stage):
 
 
 def test_an_executor_whose_zygote_cannot_live_gives_up(stage, monkeypatch):
-    monkeypatch.setattr("tuner.execution.launcher.command", lambda *_: ["false"])
+    monkeypatch.setattr("tuner.execution.local.launcher.command", lambda *_: ["false"])
     theater = stage(lambda config: None)
     with pytest.raises(TunerError, match="died 3 times in a row"):
         list(map(theater.run, ["t00001", "t00002", "t00003", "t00004"]))
@@ -103,7 +103,7 @@ def test_an_executor_whose_zygote_cannot_live_gives_up(stage, monkeypatch):
 def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(stage, all_die, method):
     theater = stage(lambda config: None, start_method=method)
     theater.run("t00001")
-    (zygote,) = (child for child in psutil.Process().children() if "tuner.execution.zygote" in child.cmdline())
+    (zygote,) = (child for child in psutil.Process().children() if "tuner.execution.local.zygote" in child.cmdline())
     spares = zygote.children()
     assert spares
     for spare in spares:

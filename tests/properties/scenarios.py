@@ -12,7 +12,7 @@ import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter
 from tests.properties.world import TEMPERS, WhimsicalScheduler, chance_from
-from tuner.plan import Plan, make_plan
+from tuner.spec.experiment_spec import Plan, make_plan
 from tuner.testing.simulation import Simulation, simulate
 
 SPACE = {"start": tune.uniform(0.0, 1.0), "fate": tune.randint(0, 2**31)}

@@ -7,7 +7,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler, MedianStoppingRule, PopulationBasedTraining
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, TreeSearch
-from tuner.plan import Plan, make_plan
+from tuner.spec.experiment_spec import Plan, make_plan
 from tuner.testing import simulate
 
 SCHEDULERS = {

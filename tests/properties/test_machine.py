@@ -37,9 +37,9 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.experiment import Experiment
+from tuner.core.manual_control import next_fork_id
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
-from tuner.core.steering import next_fork_id
 from tuner.core.stoppers import CombinedStopper, MetricThresholdStopper, NoopStopper, TimeoutStopper
 from tuner.core.trial import CheckpointRecord, Status
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tuner import journaling, snapshots
-from tuner.accounting import Accountant
-from tuner.journaling import JournalLog
-from tuner.loggers.callback_list import CallbackList
-from tuner.storage import journal as journal_module
-from tuner.storage import snapshot as snapshot_module
-from tuner.storage.cleaner import CheckpointCleaner
+from tuner.callbacks.callback_list import CallbackList
+from tuner.driver import journal_log, snapshots
+from tuner.driver.checkpoint_deleter import CheckpointCleaner
+from tuner.driver.journal_log import JournalLog
+from tuner.driver.persistence_cost import Accountant
+from tuner.driver.suggestion_queue import SuggestionQueue
+from tuner.journal import snapshot_files as snapshot_module
+from tuner.journal import writer as journal_module
+from tuner.journal.writer import Journal
 from tuner.storage.disk import Whereabouts
-from tuner.storage.journal import Journal
-from tuner.suggestion_queue import SuggestionQueue
 
 SHARE = 0.05
 EXACT = 1e-6
@@ -129,7 +129,7 @@ def live_through(costs, turns):
     with contextlib.ExitStack() as patched:
         for module in (snapshots, journal_module):
             patched.enter_context(mock.patch.object(module, "time", watch))
-        for module in (journaling, journal_module):
+        for module in (journal_log, journal_module):
             patched.enter_context(mock.patch.object(module, "perf_counter", watch.perf_counter))
         patched.enter_context(mock.patch.object(snapshots, "identity", return_value={}))
         patched.enter_context(mock.patch.object(snapshots, "_MAX_ENCODED_AT_ONCE", 5))

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from tests.properties.scenarios import scenario
-from tuner.core.counsel import StopAll
 from tuner.core.events import ResultReported, TrialSuggested, WorkerExited, WorkerStarted
+from tuner.core.policies import StopAll
 from tuner.core.trial import Ending, Status
 
 pytestmark = pytest.mark.usefixtures("quiet")

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner import snapshots
-from tuner.accounting import Accountant
+from tuner.callbacks.callback_list import CallbackList
 from tuner.core.trial import Trial
-from tuner.loggers.callback_list import CallbackList
-from tuner.snapshot_state import State
-from tuner.snapshots import Snapshots
-from tuner.suggestion_queue import SuggestionQueue
+from tuner.driver import snapshots
+from tuner.driver.persistence_cost import Accountant
+from tuner.driver.snapshots import Snapshots
+from tuner.driver.suggestion_queue import SuggestionQueue
+from tuner.restore.snapshot_state import State
 
 
 class Journal:

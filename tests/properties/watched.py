@@ -10,7 +10,7 @@ from tests.properties.world import BOOM, chance_from
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import CheckpointFailed, CheckpointLost, CheckpointSaved, ResultReported, StopRequested, WorkerExited
 from tuner.core.trial import Ending, Status, Verdict
-from tuner.driver import Driver
+from tuner.driver.driver import Driver
 from tuner.execution.simulated import SimulatedExecutor
 from tuner.testing import simulation
 

@@ -14,12 +14,13 @@ from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
 from tests.replay.others import OTHERS, REPLAYED, Learner
 from tuner.core.experiment import Experiment
-from tuner.core.memory import trial_fields
 from tuner.core.settings import ExperimentSettings
-from tuner.plan import make_plan, with_seed
-from tuner.proposer import Proposer
-from tuner.replay import replay
-from tuner.storage import journal, records, strict_json
+from tuner.core.trial_json import trial_fields
+from tuner.journal import records, writer
+from tuner.restore.replay import replay
+from tuner.restore.search_adapter import Proposer
+from tuner.spec.experiment_spec import make_plan, with_seed
+from tuner.storage import strict_json
 from tuner.storage.declaration import read_declaration
 
 SCHEDULERS = {
@@ -135,5 +136,5 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(schedule
         assert strict_json.dumps([trial_fields(trial) for trial in experiment.trials], strict_json.opaque) == table
         num_events, num_read = experiment.num_events, num_read + 1
     assert num_events > (20 if scheduler == "replay" else 60)
-    bodies = [body for body in journal.read(directory) if records.is_event(body)]
+    bodies = [body for body in writer.read(directory) if records.is_event(body)]
     assert EXPECTED.get(scheduler, set()) <= {type(said.decision).__name__ for body in bodies for said in records.decode(body)[2]}

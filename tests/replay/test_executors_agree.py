@@ -5,7 +5,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, OptunaSearch
-from tuner.storage import journal, records
+from tuner.journal import records, writer
 from tuner.testing import simulate
 
 TIMES_AND_PLACES = ["date", "timestamp", "time_this_iter_s", "time_total_s", "time_since_restore", "pid", "hostname", "node_ip"]
@@ -44,7 +44,7 @@ def run_really(executor, directory, **declared):
         failure_config=tune.FailureConfig(max_failures=1),
     )
     grid = tune.Tuner(learn, **arguments(**declared), run_config=run_config).fit()
-    bodies = [body for body in journal.read(directory / executor) if records.is_event(body)]
+    bodies = [body for body in writer.read(directory / executor) if records.is_event(body)]
     return grid, [said.decision for body in bodies for said in records.decode(body)[2]]
 
 

@@ -12,12 +12,12 @@ from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Trial
-from tuner.plan import make_plan, with_seed
-from tuner.proposer import Proposer
-from tuner.replay import replay
-from tuner.storage import records
+from tuner.journal import records
+from tuner.journal.writer import Journal
+from tuner.restore.replay import replay
+from tuner.restore.search_adapter import Proposer
+from tuner.spec.experiment_spec import make_plan, with_seed
 from tuner.storage.declaration import read_declaration
-from tuner.storage.journal import Journal
 
 SPACE = {"start": tune.uniform(0.0, 1.0), "length": tune.randint(1, 9), "layers": [tune.choice([1, 2]), {"width": tune.choice([8, 16])}]}
 

@@ -7,6 +7,8 @@ import pytest
 from schedulers.decisions import Pause, Reason, Resume, Save
 from searchers import BasicVariantGenerator
 from tests.core.conversation import ScriptedScheduler
+from tuner.callbacks import Callback
+from tuner.callbacks.callback_list import CallbackList
 from tuner.core.commands import AnswerReport, DeleteCheckpoint, KillWorker, StartWorker
 from tuner.core.events import (
     TIME_LIMIT,
@@ -22,13 +24,11 @@ from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Status
-from tuner.driver import Driver
+from tuner.driver.driver import Driver
+from tuner.driver.event_dispatch import Observers
+from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.simulated import SimulatedExecutor
-from tuner.loggers import Callback
-from tuner.loggers.callback_list import CallbackList
-from tuner.observers import Observers
-from tuner.proposer import Proposer
-from tuner.suggestion_queue import SuggestionQueue
+from tuner.restore.search_adapter import Proposer
 
 WHY = Reason("test")
 

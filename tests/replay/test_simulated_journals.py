@@ -6,11 +6,12 @@ from tests.properties.scenarios import scenario
 from tuner.core.commands import AnswerReport, AskSearcher
 from tuner.core.events import SearchEnded, TurnEnded
 from tuner.core.experiment import Experiment
-from tuner.core.memory import trial_fields, trial_from
 from tuner.core.trial import Trial
-from tuner.journaling import JournalLog
-from tuner.storage import records, strict_json
-from tuner.storage.journal import JournalStatistics
+from tuner.core.trial_json import trial_fields, trial_from
+from tuner.driver.journal_log import JournalLog
+from tuner.journal import records
+from tuner.journal.writer import JournalStatistics
+from tuner.storage import strict_json
 from tuner.testing import simulation
 from tuner.testing.simulation import simulated_settings
 

@@ -11,17 +11,18 @@ import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
 from tests.replay.others import OTHERS, REPLAYED, Learner
-from tuner.core.memory import trial_fields
 from tuner.core.settings import ExperimentSettings
-from tuner.plan import make_plan, with_seed
-from tuner.rebuild import rebuild
-from tuner.snapshot_state import usable
-from tuner.snapshots import Snapshots, fixed_period_s
-from tuner.storage import completeness, journal, strict_json
-from tuner.storage import snapshot as storage
-from tuner.storage.configs import ConfigCodec
+from tuner.core.trial_json import trial_fields
+from tuner.driver.snapshots import Snapshots, fixed_period_s
+from tuner.journal import completeness, writer
+from tuner.journal import snapshot_files as storage
+from tuner.restore.rebuild import rebuild
+from tuner.restore.snapshot_state import usable
+from tuner.spec.experiment_spec import make_plan, with_seed
+from tuner.storage import strict_json
+from tuner.storage.array_store import ObjectStore
+from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
-from tuner.storage.objects import ObjectStore
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "layers": tune.choice([1, 2, 3])}
 
@@ -67,7 +68,7 @@ def keep_all_snapshots(monkeypatch):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     monkeypatch.setattr(storage, "NUM_KEPT", 10_000)
     monkeypatch.setattr(Snapshots, "_is_writing", has_written)
-    monkeypatch.setattr("tuner.snapshots.write_parts", functools.partial(storage.write_parts, sync=False))
+    monkeypatch.setattr("tuner.driver.snapshots.write_parts", functools.partial(storage.write_parts, sync=False))
 
 
 def has_written(snapshots):
@@ -139,7 +140,7 @@ def test_an_experiment_goes_on_from_a_snapshot_as_it_would_have(arguments, tmp_p
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     tune.Tuner(learn, **arguments()).fit()
     directory = tmp_path / "e"
-    monkeypatch.setattr("tuner.snapshots._MIN_RECORDS", 10**9)
+    monkeypatch.setattr("tuner.driver.snapshots._MIN_RECORDS", 10**9)
     with caplog.at_level(logging.WARNING, "tuner"):
         grid = tune.Tuner.restore(directory, learn, **arguments(num_samples=12)).fit()
     assert not [record for record in caplog.records if "snapshot" in record.message]
@@ -177,7 +178,7 @@ def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was
     again = tune.Tuner.restore(directory, learn, **arguments()).fit()
     assert [result.config for result in again] == [result.config for result in grid]
     assert [result.metrics["training_iteration"] for result in again] == [result.metrics["training_iteration"] for result in grid]
-    assert not stale.exists() or int(stale.stem) <= sum(1 for _ in journal.read(directory))
+    assert not stale.exists() or int(stale.stem) <= sum(1 for _ in writer.read(directory))
     expected = portrait(rebuilt(arguments, directory, None))
     assert portrait(rebuilt(arguments, directory, storage.load_newest(directory))) == expected
 

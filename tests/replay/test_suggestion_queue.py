@@ -10,25 +10,26 @@ import pytest
 
 import tuner as tune
 from searchers import BasicVariantGenerator, Searcher
+from tuner.callbacks.callback_list import CallbackList
 from tuner.core.commands import ResultRecorded
 from tuner.core.events import SearchEnded, StopRequested, SuggestionPostponed, TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.core.trial import Trial
-from tuner.driver import Driver
+from tuner.driver.checkpoint_deleter import CheckpointCleaner
+from tuner.driver.driver import Driver
+from tuner.driver.event_dispatch import Observers
+from tuner.driver.journal_log import JournalLog
+from tuner.driver.suggestion_queue import CallerThread, SuggestionQueue
 from tuner.execution.simulated import SimulatedExecutor
-from tuner.journaling import JournalLog
-from tuner.loggers.callback_list import CallbackList
-from tuner.observers import Observers
-from tuner.plan import make_plan
-from tuner.proposer import Proposer
-from tuner.replay import replay
-from tuner.snapshot_state import State, take_up
-from tuner.storage import snapshot, strict_json
-from tuner.storage.cleaner import CheckpointCleaner
-from tuner.storage.configs import ConfigCodec
-from tuner.storage.journal import Journal
-from tuner.storage.objects import ObjectStore
-from tuner.suggestion_queue import CallerThread, SuggestionQueue
+from tuner.journal import snapshot_files
+from tuner.journal.writer import Journal
+from tuner.restore.replay import replay
+from tuner.restore.search_adapter import Proposer
+from tuner.restore.snapshot_state import State, take_up
+from tuner.spec.experiment_spec import make_plan
+from tuner.storage import strict_json
+from tuner.storage.array_store import ObjectStore
+from tuner.storage.config_codec import ConfigCodec
 
 SPACE = {"x": tune.uniform(0.0, 1.0)}
 
@@ -254,7 +255,7 @@ def live(directory, seed, *, options, stops_after=None):
                 log.settle()
                 trials = [strict_json.loads(state.words_for(trial)) for trial in state.experiment.trials]
                 parts = {**state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
-                snapshot.write(directory, parts, journal.last_sequence, sync=False)
+                snapshot_files.write(directory, parts, journal.last_sequence, sync=False)
                 num_snapshots += 1
 
         observers = Observers(queue, CallbackList([]), state.experiment.trials, Path(directory), "loss")
@@ -286,7 +287,7 @@ def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_bee
     if num_snapshots:
         third = Listens(**options)
         state = new_state(plan_with(third, 12), tmp_path)
-        newest = snapshot.load_newest(tmp_path)
+        newest = snapshot_files.load_newest(tmp_path)
         take_up(newest, state, tmp_path)
         replay(tmp_path, state.experiment, state.proposer, state.configs, after=newest.last_sequence)
         assert [each for each in third.heard if each not in unanswered] == again.heard

@@ -6,9 +6,9 @@ from tests.replay.others import OTHERS, Learner
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import stopper_from
-from tuner.plan import derived_seed
-from tuner.proposer import Proposer
-from tuner.replay import replay
+from tuner.restore.replay import replay
+from tuner.restore.search_adapter import Proposer
+from tuner.spec.experiment_spec import derived_seed
 from tuner.storage.declaration import read_declaration
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import schedulers
 import searchers
 import tuner as tune
-from searchers.declaration import Declared
+from searchers.recorded_arguments import Declared
 from tuner import stopper as stoppers
 from tuner.core.stoppers import MetricThresholdStopper
-from tuner.declarations import Absent, constructed, constructed_config, differences, known_classes, note, shown
+from tuner.spec.argument_codec import Absent, constructed, constructed_config, differences, known_classes, note, shown
 from tuner.storage import strict_json
 
 EXAMPLES = [
@@ -176,7 +176,7 @@ class Secretive:
         (len, "builtins.len"),
         (Secretive(), f"{__name__}.Secretive"),
         (np.zeros(3), "numpy.ndarray"),
-        (tune.sample_from(lambda: 1), "searchers.dependent.SampleFrom"),
+        (tune.sample_from(lambda: 1), "searchers.space.sample_from.SampleFrom"),
     ],
 )
 def test_what_only_code_could_construct_is_absent_and_described_by_its_name(value, what):

@@ -7,9 +7,9 @@ import types
 
 import pytest
 
-from tuner import environment
-from tuner.environment import EnvironmentRecorder, differences, git_state, loaded_packages, without_secrets
-from tuner.plan import derived_seed
+from tuner.spec import environment
+from tuner.spec.environment import EnvironmentRecorder, differences, git_state, loaded_packages, without_secrets
+from tuner.spec.experiment_spec import derived_seed
 from tuner.storage.declaration import read_environments
 
 

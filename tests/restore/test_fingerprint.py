@@ -4,7 +4,7 @@ import functools
 import linecache
 
 import tuner as tune
-from tuner.fingerprint import differences, fingerprint
+from tuner.spec.fingerprint import differences, fingerprint
 
 
 def train(config, data=None):

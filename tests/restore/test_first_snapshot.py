@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuner import snapshots
-from tuner.accounting import Accountant
-from tuner.loggers.callback_list import CallbackList
-from tuner.storage.snapshot import load_newest
-from tuner.suggestion_queue import SuggestionQueue
+from tuner.callbacks.callback_list import CallbackList
+from tuner.driver import snapshots
+from tuner.driver.persistence_cost import Accountant
+from tuner.driver.suggestion_queue import SuggestionQueue
+from tuner.journal.snapshot_files import load_newest
 
 WORDS_S = 0.1
 """How long the driver looks for the words for one trial."""

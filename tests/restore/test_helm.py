@@ -9,9 +9,9 @@ from tests.core.conversation import Conversation
 from tuner.core.events import BY_REQUEST, CheckpointRequested, PauseRequested, StopRequested, TrialForked
 from tuner.core.settings import CheckpointPolicy
 from tuner.core.trial import CheckpointRecord
-from tuner.helm import Helm, Line
-from tuner.proposer import Proposer
-from tuner.storage.requests import Verb, Wish
+from tuner.driver.control import Helm, Line
+from tuner.restore.search_adapter import Proposer
+from tuner.storage.control_requests import Verb, Wish
 
 
 class Desk:

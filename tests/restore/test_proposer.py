@@ -5,7 +5,7 @@ import pytest
 from searchers import Searcher
 from tuner.core.commands import AttemptFailed, ResultRecorded, TrialEnded, TrialPaused
 from tuner.core.trial import Ending, Failure, Trial
-from tuner.proposer import Proposer
+from tuner.restore.search_adapter import Proposer
 
 
 class Listens(Searcher):

@@ -7,10 +7,10 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler
 from searchers import BasicVariantGenerator
-from tuner.plan import make_plan
-from tuner.snapshot_state import usable
+from tuner.journal.snapshot_files import load_newest, write_parts
+from tuner.restore.snapshot_state import usable
+from tuner.spec.experiment_spec import make_plan
 from tuner.storage import strict_json
-from tuner.storage.snapshot import load_newest, write_parts
 
 SPACE = {"x": tune.uniform(0, 1), "n": 3, "sizes": (1, 2)}
 

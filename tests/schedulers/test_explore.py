@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedulers.explore import Explorer, named_generator, replaced
+from schedulers.population.explore import Explorer, named_generator, replaced
 from searchers.space import (
     choice,
     grid_search,

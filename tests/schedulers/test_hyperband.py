@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers import Pause, Reason, Resume, Stop
-from schedulers.brackets import Band, BracketPlan, num_places
-from schedulers.hyperband import HyperBandForBOHB, HyperBandScheduler
+from schedulers.halving.brackets import Band, BracketPlan, num_places
+from schedulers.halving.hyperband import HyperBandForBOHB, HyperBandScheduler
 from tests.schedulers.small_world import Stub, StubExperiment, World
 
 NAN = math.nan

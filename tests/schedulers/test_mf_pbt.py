@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers import Exploit, Pause, Save
-from schedulers.mf_pbt import MFPopulationBasedTraining
+from schedulers.population.mf_pbt import MFPopulationBasedTraining
 from searchers.space import uniform
 from tests.schedulers.members import Engine, Toy, View
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedulers.pasha import PASHAScheduler
-from schedulers.ranking import crossing_distance, is_settled, percentile
+from schedulers.halving.pasha import PASHAScheduler
+from schedulers.halving.ranking_stability import crossing_distance, is_settled, percentile
 from tests.schedulers.play import Actor, Play, Stage
 
 

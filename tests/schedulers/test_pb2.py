@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedulers import pb2 as module
-from schedulers.bandit import FadingKernel, propose
-from schedulers.explore import named_generator
-from schedulers.pb2 import PB2
+from schedulers.population import pb2 as module
+from schedulers.population.explore import named_generator
+from schedulers.population.pb2 import PB2
+from schedulers.population.time_varying_gp import FadingKernel, propose
 from tests.schedulers.members import Engine, Toy, View
 
 BOUNDS = {"lr": [0.0, 2.0], "model": {"width": (1, 64)}}

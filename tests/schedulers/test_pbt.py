@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers import Exploit, Pause, Reason, Resume, Save
-from schedulers.pbt import PopulationBasedTraining
-from schedulers.population import MAX_POINTS, Curve, Member, Point, compare
+from schedulers.population.members import MAX_POINTS, Curve, Member, Point, compare
+from schedulers.population.pbt import PopulationBasedTraining
 from searchers.space import loguniform, uniform
 from tests.schedulers.members import Engine, Toy, View
 

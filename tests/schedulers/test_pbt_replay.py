@@ -3,7 +3,7 @@ import json
 import pytest
 
 from schedulers import Exploit, Pause, Reason, Resume, Save
-from schedulers.pbt_replay import Change, PopulationBasedTrainingReplay
+from schedulers.population.replay import Change, PopulationBasedTrainingReplay
 from tests.schedulers.members import Engine, Toy, View
 
 A, B, C, D = ({"lr": rate} for rate in (0.1, 0.2, 0.3, 0.4))

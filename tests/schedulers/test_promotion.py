@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from schedulers.asha import ASHAScheduler
 from schedulers.decisions import Pause, Reason, Resume, Stop
+from schedulers.halving.asha import ASHAScheduler
 from tests.schedulers.play import Actor, Play, Stage
 
 NAN = math.nan

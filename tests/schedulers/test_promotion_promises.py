@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedulers.asha import ASHAScheduler
 from schedulers.decisions import Resume
-from schedulers.promotion import PromotionRungs
+from schedulers.halving.asha import ASHAScheduler
+from schedulers.halving.promotion_rungs import PromotionRungs
 from tests.schedulers.play import Play
 
 NAN = math.nan

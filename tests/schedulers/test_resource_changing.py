@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers import ASHAScheduler, Exploit, FIFOScheduler, Pause, PopulationBasedTraining, Reason, Resize, Scheduler, Stop
-from schedulers.allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation, misfit
-from schedulers.hyperband import HyperBandScheduler
+from schedulers.halving.hyperband import HyperBandScheduler
+from schedulers.resource_allocation import DistributeResources, DistributeResourcesToTopJob, ResourceAllocation, misfit
 from schedulers.resource_changing import ResourceChangingScheduler
 from tests.schedulers.small_world import Stub, StubExperiment, World
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedulers.rungs import Rungs, Standing, bracket_sizes, rung_levels
+from schedulers.halving.rungs import Rungs, Standing, bracket_sizes, rung_levels
 
 NAN = math.nan
 VALUES = st.floats(allow_nan=True, allow_infinity=True) | st.integers(0, 5).map(float)

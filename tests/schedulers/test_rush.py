@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from schedulers.asha import ASHAScheduler
-from schedulers.rush import KnownGood
+from schedulers.halving.asha import ASHAScheduler
+from schedulers.halving.rush_threshold import KnownGood
 from tests.schedulers.play import Actor, Play, Stage
 
 

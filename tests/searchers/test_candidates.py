@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from searchers.candidates import latin, mutants, spread_out
-from searchers.encoding import Encoding
+from searchers.models.candidates import latin, mutants, spread_out
+from searchers.models.encoding import Encoding
+from searchers.models.linear_trend import Trend
 from searchers.space import choice, randint, uniform
-from searchers.trend import Trend
 
 ENCODING = Encoding({"x": uniform(0, 1), "kind": choice(["a", "b", "c"]), "n": randint(0, 5)}, "me")
 

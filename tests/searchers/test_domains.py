@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from searchers.domains import Categorical
-from searchers.numeric import Float, Integer, Normal
+from searchers.space.domains import Categorical
+from searchers.space.numeric import Float, Integer, Normal
 
 finite = st.floats(-1e6, 1e6)
 positive = st.floats(1e-6, 1e6)

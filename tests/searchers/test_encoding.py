@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from searchers.encoding import Encoding, key
+from searchers.models.encoding import Encoding, key
 from searchers.space import (
     Categorical,
     choice,

@@ -18,7 +18,7 @@ from searchers import (
     Repeater,
     TreeSearch,
 )
-from searchers.ax_search import _quiet
+from searchers.libraries.ax_search import _quiet
 from searchers.space import choice, uniform
 
 SPACE = {"x": uniform(0, 1), "y": uniform(0, 1)}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from searchers.forecast import MIN_TRIALS, forecast
-from searchers.observations import Observations
+from searchers.models.extrapolation import MIN_TRIALS, forecast
+from searchers.models.observations import Observations
 
 
 def observed(curves, *, failed=()):

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from searchers import BOHBSearch, CQRSearch, TreeSearch
-from searchers.candidates import mutants
-from searchers.densities import Density
-from searchers.encoding import Encoding, key
-from searchers.priors import Belief, PriorBand
+from searchers.models.candidates import mutants
+from searchers.models.encoding import Encoding, key
+from searchers.models.kernel_density import Density
+from searchers.models.prior_band import Belief, PriorBand
 from searchers.space import (
     Categorical,
     SearchSpace,

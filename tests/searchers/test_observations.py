@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from searchers.observations import Observations, number_in, slot_of
+from searchers.models.observations import Observations, number_in, slot_of
 
 
 def observed(curves, failed=()):

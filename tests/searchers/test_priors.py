@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from searchers import BOHBSearch, TreeSearch
-from searchers.domains import Domain
-from searchers.encoding import Encoding
-from searchers.observations import Observations
-from searchers.priors import PriorBand
+from searchers.models.encoding import Encoding
+from searchers.models.observations import Observations
+from searchers.models.prior_band import PriorBand
 from searchers.space import choice, uniform
+from searchers.space.domains import Domain
 
 
 class Expected(Domain):

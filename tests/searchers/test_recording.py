@@ -4,9 +4,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from searchers.recording import key_of, recalled, record
 from searchers.seeding import generator
 from searchers.space import SearchSpace, choice, grid_search, loguniform, randint, sample_from, uniform
+from searchers.space.config_codec import key_of, recalled, record
 
 
 class Shape(NamedTuple):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from searchers.tree import assign, copied, flat_name, leaves, match, merge, nest
+from searchers.space.tree import assign, copied, flat_name, leaves, match, merge, nest
 
 trees = st.recursive(
     st.integers() | st.text(max_size=2),

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from searchers.conditional import Branching
-from searchers.domains import Categorical
-from searchers.numeric import Float, Integer, Normal
-from searchers.words import (
+from searchers.space.conditions import Branching
+from searchers.space.domains import Categorical
+from searchers.space.functions import (
     choice,
     grid_search,
     lograndint,
@@ -24,6 +23,7 @@ from searchers.words import (
     sample_from,
     uniform,
 )
+from searchers.space.numeric import Float, Integer, Normal
 
 
 @pytest.mark.parametrize(

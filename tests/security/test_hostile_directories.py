@@ -15,8 +15,8 @@ from click.testing import CliRunner
 import tuner as tune
 from tuner.cli import main
 from tuner.errors import StorageError, TunerError
-from tuner.storage import segments
-from tuner.upkeep.checkup import check
+from tuner.journal import segments
+from tuner.maintenance.doctor import check
 
 SPACE = {"steps": tune.grid_search([2, 3]), "data": np.arange(3.0)}
 ABSURD = ["[]", "{}", "null", "-1", "1e999", "1" + "0" * 400, "9" * 5000, '"' + "x" * 5000 + '"', "[" * 100_000 + "]" * 100_000]

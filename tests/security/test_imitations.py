@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import tuner as tune
 from tuner import Result
+from tuner.callbacks.files.csv_logger import read_table
 from tuner.cli import main
-from tuner.loggers.csv_logger import read_table
 
 STEERING = "\x1b[31mred\x1b]0;title\x07\r\x9b2J\u202e\x00"
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import tuner as tune
 from tuner.core.events import TrialSuggested
 from tuner.errors import StorageError
-from tuner.storage import records
-from tuner.storage.journal import Journal, recover
+from tuner.journal import records
+from tuner.journal.writer import Journal, recover
 from tuner.storage.layout import check_name
 
 PIECES = [

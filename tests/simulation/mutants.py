@@ -27,7 +27,7 @@ def _of(file: str, *defects: tuple[str, str, str]) -> list[Mutant]:
 
 
 DRIVER = _of(
-    "tuner/driver.py",
+    "tuner/driver/driver.py",
     ("            self._write()\n            self._tell()\n", "            self._tell()\n", "I20 I6"),
     ("(self._has_effects() and not self._is_written)", "False", "I15"),
     ("self._is_written &= outcome.is_routine", "pass", "I15"),
@@ -62,7 +62,7 @@ CORE = _of(
     ("self._end(trial, Ending.INTERRUPTED, stopping.reason)", "self._end(trial, Ending.COMPLETED, stopping.reason)", "I17 I20"),
     ("        self._out.delete(trial, self._keeper.release(trial))\n        self.desk.hear()", "        self.desk.hear()", "I16 I3"),
 ) + _of(
-    "tuner/core/roster.py",
+    "tuner/core/trial_table.py",
     ("        self.pool.release(trial.resources, trial.gpu_ids)\n", "", "I3 I9"),
     ("        trial.attempt += 1\n", "", "I8 I4"),
     ("        trial.num_failures += 1\n        trial.num_vain_attempts", "        trial.num_failures += 2\n        trial.num_vain_attempts", "I12"),
@@ -83,7 +83,7 @@ CORE = _of(
 )  # fmt: skip
 
 KEEPER = _of(
-    "tuner/core/keeper.py",
+    "tuner/core/checkpoints.py",
     ("trial.next_checkpoint = checkpoint.index + 1", "trial.next_checkpoint = checkpoint.index", "I5"),
     ('trial.leases.pop("", None) is None', 'trial.leases.get("", None) is None', "I16"),
     ("checkpoint.index != index]", "checkpoint.index > index]", "I11 I5"),
@@ -135,7 +135,7 @@ EXPLOITS = _of(
     ("            self.num_rows += 1\n", "            self.num_rows = iteration\n", "I2"),
     ("            self.resumed_row = graft.num_rows if graft else 0\n", "            self.resumed_row = 0\n", "I2"),
 ) + _of(
-    "tuner/core/keeper.py",
+    "tuner/core/checkpoints.py",
     ("if latest is None or (trial.grafts and latest.index < trial.grafts[-1].first_checkpoint):", "if latest is None:", "I9"),
 ) + _of(
     "tuner/core/lifecycle.py",
@@ -145,31 +145,31 @@ EXPLOITS = _of(
     "tuner/core/retention.py",
     (" | set(leased)", "", "defect I5 I16"),
 ) + _of(
-    "tuner/core/memory.py",
+    "tuner/core/trial_json.py",
     ('        "leases": dict(trial.leases),', '        "leases": {},', "I7 I16 I5"),
     ('exploit_from(fields["exploit"], decode) if fields["exploit"] else None', "None", "I7 I9"),
 ) + _of(
-    "schedulers/population_scheduler.py",
+    "schedulers/population/population_scheduler.py",
     ("            return self._pause(member) if point.time >= member.paused_at else ()", "            return ()", "I17"),
 )  # fmt: skip
 
 DESK = _of(
-    "tuner/core/search_desk.py",
+    "tuner/core/suggestion_budget.py",
     ("        self._num_asked -= self.num_outstanding\n", "", "I20"),
     ("        self.num_outstanding -= 1\n        self._num_asked -= 1\n", "        self.num_outstanding -= 1\n", "I20"),
     ("        self._is_suspended = False\n        self._num_asked -=", "        self._num_asked -=", "I20 I9"),
 ) + _of(
-    "tuner/core/patience.py",
+    "tuner/core/timeouts.py",
     ("            self._deadlines.set(trial_id, now_s + self._report_timeout_s)", "            pass", "I9"),
     ("self._deadlines.set(trial_id, now_s + self._stop_grace_s if self._all_gone_s is None else self._all_gone_s)", "pass", "I9"),
 ) + _of(
-    "tuner/core/counsel.py",
+    "tuner/core/policies.py",
     ("and now_s >= self.time_budget_s:", "and now_s > 2 * self.time_budget_s:", "I20 I9"),
     ("        self._num_questions += 1\n", "", "I7"),
 )  # fmt: skip
 
 JOURNAL = _of(
-    "tuner/storage/journal.py",
+    "tuner/journal/writer.py",
     ("self.epoch = tail.epoch + 1", "self.epoch = max(tail.epoch, 1)", "I14"),
     ("SyncPolicy.STRICT:\n                self._sync_or_replace()\n", "SyncPolicy.STRICT:\n                pass\n", "I1"),
     ("                self._is_condemned = True\n                raise", "                raise", "I1 I14"),
@@ -181,64 +181,64 @@ JOURNAL = _of(
     ("        self._unsynced.append((last, lines))", "        pass", "I1 defect"),
     ("            if self._staged:\n                self._write_staged()\n", "            pass\n", "I15"),
 ) + _of(
-    "tuner/storage/segments.py",
+    "tuner/journal/segments.py",
     ("        if taken != len(data):", "        if not taken:", "I1 I14 I15"),
     ("        self._disk.truncate(self._descriptor, self.size_bytes)\n", "", "I14"),
     ("            if sync:\n                self.sync()\n            disk.rename", "            disk.rename", "I14 I1"),
     ("                disk.sync_directory(directory)", "                pass", "I1 I14"),
 ) + _of(
-    "tuner/storage/completeness.py",
+    "tuner/journal/completeness.py",
     ("    if tail.epoch < mark.epoch:\n", "    if tail.epoch + 1 < mark.epoch:\n", "I14"),
     ("int(end.last[0].stem) < mark.segment", "not mark.segment", "I14"),
     ("_MAX_AHEAD: Final = 3", "_MAX_AHEAD: Final = 0", "I14"),
     ("            return False\n        return self.durability", "            pass\n        return self.durability", "I14"),
 ) + _of(
-    "tuner/storage/recovery.py",
+    "tuner/journal/reader.py",
     ("        _write_anew(*end.last, disk)\n", "        pass\n", "I14"),
     ("        self.tail = Tail(sequence, crc, epoch)", "        self.tail = Tail(sequence, 0, epoch)", "I14"),
 ) + _of(
     "tuner/storage/atomic.py",
     ("        if sync:\n            disk.sync(descriptor)\n", "", "I14 I1"),
 ) + _of(
-    "tuner/storage/cleaner.py",
+    "tuner/driver/checkpoint_deleter.py",
     ("and self._held[0][0] <= safe:", ":", "I15"),
     ("self._journal.synced_sequence if is_synced else self", "self._journal.written_sequence if is_synced else self", "I15"),
 )  # fmt: skip
 
 CODEC = _of(
-    "tuner/storage/records.py",
+    "tuner/journal/records.py",
     ('"failure": failure_fields(failure) if failure else None', '"failure": None', "I7 defect"),
     ('fields.get("is_complete", False)', "False", "I7"),
     ('        body["d"] = ', '        body["e"] = ', "I14 defect"),
     ("(forms[0], values) if routine_end_s is None else", "(forms[0], values) if True else", "I7"),
 ) + _of(
-    "tuner/journaling.py",
+    "tuner/driver/journal_log.py",
     ("            body[records.ROUTINE_END] = routine_end_s\n", "            pass\n", "I7"),
     ("        routine_end_s, self._routine_end_s = self._routine_end_s, None\n", "        routine_end_s = self._routine_end_s\n", "I7"),
 )  # fmt: skip
 
 REPLAY = _of(
-    "tuner/replay.py",
+    "tuner/restore/replay.py",
     ("    return Replayed(elapsed_s, recent)", "    return Replayed(0.0, recent)", "I14 I20"),
     ("            event = past_search.relive(event)\n", "            pass\n", "I17 I20"),
     ("outcome = experiment.handle(event, elapsed_s, advice)", "outcome = experiment.handle(event, 0.0, advice)", "I7"),
 ) + _of(
-    "tuner/storage/past.py",
+    "tuner/journal/journal_events.py",
     ("                yield Happened(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))\n", "                pass\n", "I7 I6"),
 )
 
 SNAPSHOTS = _of(
-    "tuner/snapshots.py",
+    "tuner/restore/snapshot_state.py",
     ('        counsel.scheduler.load_state_dict(state["scheduler"])\n', "", "I6 I7"),
     ('        self.proposer.load_state_dict(state["proposer"])\n', "", "I17 I20 I9"),
 ) + _of(
-    "tuner/core/memory.py",
+    "tuner/core/trial_json.py",
     ('trial.attempt = fields["attempt"]', "trial.attempt = 0", "I7 I13"),
     ('trial.next_checkpoint = fields["next_checkpoint"]', "trial.next_checkpoint = 0", "I5 I7"),
 )  # fmt: skip
 
 SCHEDULERS = _of(
-    "schedulers/rungs.py",
+    "schedulers/halving/rungs.py",
     ("        if index <= before:\n            return None\n", "", "I6"),
     ("        self._highest[trial_id] = index\n", "", "I6"),
     ("            insort(self.values, value)", "            self.values.append(value)", "I6 I17"),
@@ -246,42 +246,42 @@ SCHEDULERS = _of(
 )
 
 SEARCHERS = _of(
-    "searchers/limiter.py",
+    "searchers/wrappers/concurrency_limiter.py",
     ("        if not self.batch:\n            self._tell(trial_id)\n", "        if not self.batch:\n            pass\n", "I9"),
 )
 
 LOGGERS = _of(
-    "tuner/loggers/csv_logger.py",
+    "tuner/callbacks/files/csv_logger.py",
     ("            self._cut_back(*cut)\n", "            pass\n", "I19"),
 ) + _of(
-    "tuner/loggers/json_logger.py",
+    "tuner/callbacks/files/json_logger.py",
     ("number < num_earlier or _iteration(row) <= iteration]", "_iteration(row) <= iteration]", "I19"),
 ) + _of(
-    "tuner/loggers/tensorboard_logger.py",
+    "tuner/callbacks/files/tensorboard_logger.py",
     ("            yield from kept\n", "            pass\n", "I19"),
     ("            file.truncate()  # it", "            pass  # it", "I19"),
     ("resumed + 1 if resumed > 0 else 0", "resumed if resumed > 0 else 0", "I19"),
 ) + _of(
-    "tuner/loggers/event_file.py",
+    "tuner/callbacks/files/event_file.py",
     ("    while found and not _verifies(found[-1]):\n        found.pop()\n", "", "I19"),
 ) + _of(
-    "tuner/loggers/trial_file.py",
+    "tuner/callbacks/files/trial_file.py",
     ("            if segment.rows:\n                self.begun = None\n", "", "I19"),
     (" if segment.rows or begin.resumed_iteration < 0 else None", "", "I19"),
     ("            while branches and number == branches[0].num_rows:\n                yield self._at_graft(trial, branches)\n", "", "I19"),
 ) + _of(
-    "tuner/loggers/appending.py",
+    "tuner/callbacks/files/append.py",
     ("            os.ftruncate(descriptor, start)\n", "            pass\n", "I19"),
 ) + _of(
-    "tuner/loggers/batching.py",
+    "tuner/callbacks/files/background_writer.py",
     (" | {sink: [] for sink in self._behind if sink not in taken}", "", "I19"),
     ("        batches, self._held = self._held, {}\n", "        batches, self._held = {}, {}\n", "I19"),
     ("            batches[addressee].append(entry)\n", "            batches[addressee] = [*batches[addressee][:1], entry]\n", "I19"),
 )  + _of(
-    "tuner/loggers/logger_group.py",
+    "tuner/callbacks/logger_group.py",
     ("(file := known or self._opened(logger))", "(file := self._opened(logger))", "I19"),
 ) + _of(
-    "tuner/mending.py",
+    "tuner/restore/log_repair.py",
     ("        logger.audit(settled, rows.of)\n", "", "I19"),
     ("            if not (logger.is_sealed(trial) or (trial.trial_id not in recent and logger.is_complete(trial))):", "            if False:", "I19"),
 )  # fmt: skip
@@ -301,23 +301,23 @@ ESCAPING = _of(
     # Who is laid aside with an older checkpoint repeats what it has lost when it is resumed: later than it should, and with the same outcome.
     ("            if trial.latest_checkpoint is not None and trial.latest_checkpoint.iteration == trial.iteration:", "            if trial.latest_checkpoint is not None:", "I17 I12"),
 ) + _of(
-    "schedulers/promoter.py",
+    "schedulers/halving/promotion_rule.py",
     # Trials of the simulation report at each iteration, and so pass by the level at which they are to pause before any other one.
     ("if place is None or report.time < place.level or not rungs.is_waiting(report.trial_id):", "if place is None or report.time != place.level or not rungs.is_waiting(report.trial_id):", "I17"),
 ) + _of(
-    "tuner/journaling.py",
+    "tuner/driver/journal_log.py",
     # What is not deleted behind a flush is deleted when the driver closes; until then the disk is fuller than it need be.
     ("        self._cleaner.release()\n", "", "I16"),
 ) + _of(
-    "tuner/core/keeper.py",
+    "tuner/core/checkpoints.py",
     # Who leaves for another one's checkpoint saves first what it gives up: a waste of time, and no promise is broken.
     ("            case intention if intention.verdict is Verdict.EXPLOIT:\n                return False\n", "", "I12"),
 ) + _of(
-    "tuner/loggers/trial_file.py",
+    "tuner/callbacks/files/trial_file.py",
     # Needs a disk that is full just when an interrupted trial is taken up again: found after a minute or more, and by a test of its own.
     ("        if trial.status is Status.TERMINATED and trial.ending is not Ending.INTERRUPTED:\n            self.forget", "        if trial.is_finished:\n            self.forget", "I19"),
 ) + _of(
-    "tuner/loggers/seals.py",
+    "tuner/callbacks/files/verified_sizes.py",
     # Needs a power cut long after a trial has ended, which leaves its file as long as it was: seldom here, and found by tests of their own.
     ("frozenset(lines if head == self._head else ())", "frozenset(lines)", "I19"),
     ("[{told.text},{", "[{", "I19"),

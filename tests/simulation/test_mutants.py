@@ -6,11 +6,11 @@ from tests.simulation.hunt import copy_packages, hunt, is_plantable
 from tests.simulation.mutants import MUTANTS
 
 QUICK = [
-    ("tuner/driver.py", "is_routine", "I15"),
-    ("tuner/core/roster.py", "num_failures", "I12"),
+    ("tuner/driver/driver.py", "is_routine", "I15"),
+    ("tuner/core/trial_table.py", "num_failures", "I12"),
     ("tuner/core/retention.py", "<= policy.num_to_keep", "I16"),
-    ("schedulers/rungs.py", "_highest[trial_id]", "I6"),
-    ("tuner/loggers/batching.py", "batches[addressee].append", "I19"),
+    ("schedulers/halving/rungs.py", "_highest[trial_id]", "I6"),
+    ("tuner/callbacks/files/background_writer.py", "batches[addressee].append", "I19"),
 ]
 
 
@@ -31,6 +31,6 @@ def test_a_planted_defect_is_found(file, part, invariant, copied):
 
 
 def test_without_a_defect_nothing_is_found(copied):
-    catch = hunt(MUTANTS[0].__class__("tuner/driver.py", "persist", "persist", ""), copied, limit_s=1.0)
+    catch = hunt(MUTANTS[0].__class__("tuner/driver/driver.py", "persist", "persist", ""), copied, limit_s=1.0)
     assert catch.invariant == ""
     assert catch.num_experiments > 0

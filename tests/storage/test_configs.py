@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from searchers.space import choice, grid_search, only_if, sample_from, uniform
 from tuner.errors import StorageError
 from tuner.storage import strict_json
-from tuner.storage.configs import ConfigCodec, check_keys, missing, require_complete
-from tuner.storage.objects import ObjectStore
+from tuner.storage.array_store import ObjectStore
+from tuner.storage.config_codec import ConfigCodec, check_keys, missing, require_complete
 
 Point = collections.namedtuple("Point", "x y")  # noqa: PYI024  (as users write them)
 

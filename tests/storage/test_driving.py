@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tuner.storage.driving import driver_of
+from tuner.storage.current_owner import driver_of
 from tuner.storage.lock import ExperimentLock, Lock, Owner
 
 
@@ -62,6 +62,6 @@ def test_whoever_cannot_open_the_lock_believes_what_is_written_in_it(tmp_path, m
     def refuse(*_, **__):
         raise PermissionError(13, "not yours")
 
-    monkeypatch.setattr("tuner.storage.driving.os.open", refuse)
-    monkeypatch.setattr("tuner.storage.driving.read_owner", lambda _: Owner(1, "elsewhere", "", "then"))
+    monkeypatch.setattr("tuner.storage.current_owner.os.open", refuse)
+    monkeypatch.setattr("tuner.storage.current_owner.read_owner", lambda _: Owner(1, "elsewhere", "", "then"))
     assert driver_of(tmp_path).pid == 1

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import StorageError
-from tuner.storage import journal, layout
-from tuner.storage.journal import START, Journal, SyncPolicy, Tail, read, recover
+from tuner.journal import writer as journal
+from tuner.journal.syncer import SYNC_WINDOW_S, rest_after
+from tuner.journal.writer import START, Journal, SyncPolicy, Tail, read, recover
+from tuner.storage import layout
 from tuner.storage.layout import journal_directory
-from tuner.storage.syncer import SYNC_WINDOW_S, rest_after
 
 
 def body(number):

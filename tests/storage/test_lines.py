@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tuner.storage import lines, segments
+from tuner.journal import segments
+from tuner.storage import lines
 
 PLACES = {
     b"%d": st.integers(-(1 << 63), (1 << 63) - 1),

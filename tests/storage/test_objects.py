@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tuner.errors import StorageError
-from tuner.storage import objects
-from tuner.storage.objects import ObjectStore
+from tuner.storage import array_store
+from tuner.storage.array_store import ObjectStore
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def test_the_same_content_is_stored_once_and_the_same_array_is_hashed_once(store
     content = store.put(array)
     assert store.put(array.copy()) == content
     assert [path.name for path in (tmp_path / "objects").iterdir()] == [f"{content}.npy"]
-    monkeypatch.setattr(objects, "encoded", lambda _: pytest.fail("hashed again"))
+    monkeypatch.setattr(array_store, "encoded", lambda _: pytest.fail("hashed again"))
     assert store.put(array) == content
 
 
@@ -42,7 +42,7 @@ def test_an_array_that_is_read_again_is_the_same_object_and_known(store, tmp_pat
     other = ObjectStore(tmp_path)
     array = other.get(content)
     assert other.get(content) is array
-    monkeypatch.setattr(objects, "encoded", lambda _: pytest.fail("hashed again"))
+    monkeypatch.setattr(array_store, "encoded", lambda _: pytest.fail("hashed again"))
     assert other.put(array) == content
 
 
@@ -67,7 +67,7 @@ def test_a_pickled_array_in_a_file_that_is_rightly_named_is_not_unpickled(store,
     (tmp_path / "objects").mkdir()
     path = tmp_path / "objects" / "x.npy"
     np.save(path, array, allow_pickle=True)
-    content = objects.hashlib.sha256(path.read_bytes()).hexdigest()
+    content = array_store.hashlib.sha256(path.read_bytes()).hexdigest()
     path.rename(path.with_name(f"{content}.npy"))
     with pytest.raises(ValueError, match="allow_pickle=False"):
         store.get(content)

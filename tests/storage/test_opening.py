@@ -2,10 +2,10 @@
 
 import pytest
 
+from tuner.journal.takeover_cleanup import nothing_left_behind, sweep
+from tuner.journal.writer import Journal
 from tuner.storage import layout
 from tuner.storage.checkpoints import Provenance, commit_from, stage
-from tuner.storage.journal import Journal
-from tuner.storage.opening import nothing_left_behind, sweep
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schedulers.decisions import Decision, Number, Reason, Stop
-from tuner.core.counsel import Advice, StopAll
 from tuner.core.events import Event, Outcome, ResultReported, ResumeType, TurnEnded, WorkerExited, WorkerStarted
+from tuner.core.policies import Advice, StopAll
 from tuner.core.retention import RetentionPolicy
 from tuner.core.settings import CheckpointPolicy, ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Failure
 from tuner.errors import StorageError
-from tuner.storage import records, strict_json
+from tuner.journal import records
+from tuner.storage import strict_json
 
 FLOATS = st.floats(allow_nan=False)
 JSON = st.recursive(

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import DamagedJournal, StorageError
-from tuner.storage import layout, segments
-from tuner.storage.journal import Journal, ResultIndex, read, recover
+from tuner.journal import segments
+from tuner.journal.writer import Journal, ResultIndex, read, recover
+from tuner.storage import layout
 
 
 def body(number):

@@ -8,9 +8,9 @@ from dataclasses import asdict
 import pytest
 
 from tuner.errors import NotRunning, StorageError
-from tuner.storage import requests
+from tuner.storage import control_requests
+from tuner.storage.control_requests import Answer, Mailbox, Verb, Wish, post
 from tuner.storage.lock import ExperimentLock
-from tuner.storage.requests import Answer, Mailbox, Verb, Wish, post
 
 PAUSE = Wish(Verb.PAUSE, "t00001")
 YES = Answer(is_granted=True, text="t00001 is paused", trial_id="t00001")
@@ -59,7 +59,7 @@ def write(experiment, text, name="1-1-1.json"):
 
 
 def addressed(experiment, wish):
-    return json.dumps({"to": requests._name_of(requests.read_owner(experiment)), **asdict(wish)})
+    return json.dumps({"to": control_requests._name_of(control_requests.read_owner(experiment)), **asdict(wish)})
 
 
 def test_a_wish_reaches_the_driver_and_the_answer_comes_back(experiment, answering):
@@ -84,7 +84,7 @@ def test_a_driver_that_does_not_answer_is_named_and_the_note_taken_back(experime
 def test_whoever_asks_a_driver_that_ends_is_told(tmp_path, monkeypatch):
     lock = ExperimentLock(tmp_path)
     lock.acquire()
-    monkeypatch.setattr(requests.time, "sleep", lambda _: lock.release())
+    monkeypatch.setattr(control_requests.time, "sleep", lambda _: lock.release())
     with pytest.raises(NotRunning, match="has ended before it answered"):
         post(tmp_path, PAUSE)
 

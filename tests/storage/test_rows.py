@@ -4,9 +4,10 @@ import pytest
 
 from tuner.core.events import ResultReported, TrialForked, TrialSuggested, TurnEnded
 from tuner.errors import DamagedJournal
-from tuner.storage import layout, records
-from tuner.storage.journal import Journal, ResultIndex, read, recover, rows
-from tuner.storage.segments import body_of, line_of
+from tuner.journal import records
+from tuner.journal.segments import body_of, line_of
+from tuner.journal.writer import Journal, ResultIndex, read, recover, rows
+from tuner.storage import layout
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import StorageError
-from tuner.storage import layout, snapshot
-from tuner.storage.snapshot import Snapshot, SnapshotClock, load_newest, write
+from tuner.journal import snapshot_files
+from tuner.journal.snapshot_files import Snapshot, SnapshotClock, load_newest, write
+from tuner.storage import layout
 
 
 def test_the_newest_comes_back_and_two_are_kept(tmp_path, names_in):
@@ -60,7 +61,7 @@ def test_one_under_a_wrong_name_is_damaged(tmp_path):
 
 def test_one_of_a_newer_version_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as future:
-        future.setattr(snapshot, "FORMAT", 2)
+        future.setattr(snapshot_files, "FORMAT", 2)
         write(tmp_path, {}, 1)
     with pytest.raises(StorageError, match="newer version"):
         load_newest(tmp_path)

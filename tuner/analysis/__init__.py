@@ -6,22 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .earlier import points_from
     from .experiment_analysis import ExperimentAnalysis
     from .result import Result
     from .result_grid import ResultGrid
-    from .rows import JournalRows, MemoryRows, Rows
-
-__all__ = ["ExperimentAnalysis", "JournalRows", "MemoryRows", "Result", "ResultGrid", "Rows", "points_from"]
+    from .warm_start import points_from
+__all__ = ["ExperimentAnalysis", "Result", "ResultGrid", "points_from"]
 
 _HOMES = {
     "ExperimentAnalysis": "experiment_analysis",
-    "JournalRows": "rows",
-    "MemoryRows": "rows",
     "Result": "result",
     "ResultGrid": "result_grid",
-    "Rows": "rows",
-    "points_from": "earlier",
+    "points_from": "warm_start",
 }
 
 

@@ -10,10 +10,10 @@ from tuner.core.result import DELIMITER, TRAINING_ITERATION
 from tuner.core.summary import MetricSummary
 from tuner.core.tracked_metric import Evaluation, TrackedMetric
 from tuner.core.trial import Trial
+from tuner.journal.rows import Rows
 
 from .frames import flat_metrics, value_at
 from .ranking import Mode, check_mode, is_finite, is_number, rank
-from .rows import Rows
 
 Scope = Literal["last", "avg", "last-5-avg", "last-10-avg", "all"]
 """Which value of a trial's metric counts: its latest, a mean, or its best."""

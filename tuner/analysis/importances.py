@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Trial
+from tuner.journal.rows import Rows
 
 from .best import config_at, config_of, value_of
 from .frames import value_at
 from .ranking import Mode, is_finite
-from .rows import Rows
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution  # an extra: at run time imported where it is used
@@ -226,7 +226,7 @@ def _unevenness(values: Sequence[float]) -> float:
 def _study(trials: Sequence[Evaluated], varied: Mapping[str, Column], mode: Mode) -> Study:
     import optuna  # noqa: PLC0415  (an extra)
 
-    from searchers.optuna_study import quiet  # noqa: PLC0415  (needs it)
+    from searchers.libraries.optuna.study import quiet  # noqa: PLC0415  (needs it)
 
     with quiet():
         study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")

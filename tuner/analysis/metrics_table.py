@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 
 from tuner.core.result import CONFIG, DONE, TRAINING_ITERATION, TRIAL_ID
+from tuner.journal.rows import Rows, surviving
 
 from .frames import column, flat_config, flat_metrics, in_order_of_appearance, in_usual_order
-from .rows import Rows, surviving
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tuner.core.result import TRIAL_ID
+from tuner.journal.rows import Rows
 from tuner.storage import strict_json
 from tuner.storage.atomic import require_parent, temporary_sibling
 
 from .frames import flat_metrics, in_order_of_appearance
-from .overview import trials_rows
 from .result import Result
-from .rows import Rows
+from .trial_table import trials_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,6 +13,7 @@ from tuner.core.result import AUTO_FILLED, CHECKPOINT_DIR_NAME, CONFIG, DONE, EX
 from tuner.core.retention import RetentionPolicy, ranked
 from tuner.core.trial import Ending, Status, Trial
 from tuner.errors import TrialFailed
+from tuner.journal.rows import MemoryRows, Row, Rows
 from tuner.storage import layout, remote
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 
@@ -20,7 +21,6 @@ from .best import best_place, config_at, newest_of, with_newest
 from .frames import flat_metrics
 from .metrics_table import MetricsFrames, TableTrial
 from .ranking import Mode, check_mode, is_number, step_rank, unknown_metric
-from .rows import MemoryRows, Row, Rows
 from .trial_files import error_of, read_trial_files
 
 if TYPE_CHECKING:

@@ -15,30 +15,31 @@ from tuner.core.result import CONFIG
 from tuner.core.retention import RetentionPolicy
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
+from tuner.journal.reader import read as journal_records
+from tuner.journal.rows import Row, Rows
 from tuner.storage import remote
 from tuner.storage.declaration import is_experiment
-from tuner.storage.folder import absolute_path
-from tuner.storage.recovery import read as journal_records
+from tuner.storage.mkdir import absolute_path
 
 from .best import SCOPES, Scope, best_first, best_place, config_at
-from .directories import read_directory
+from .explain import story_of
 from .importances import At, Evaluator, require_optuna
 from .metrics_table import MetricsFrames, TableTrial
-from .overview import last_rows, trials_frame, whereabouts
-from .persistence import Persistence
+from .open_experiment import read_directory
+from .persistence_cost import Persistence
 from .ranking import Mode, check_mode, mode_for, objective_of, unknown_metric
 from .result import Result, is_over, result_of
-from .rows import Row, Rows
 from .stored import read_stored
-from .story import story_of
 from .table import format_trials, html_trials
+from .trial_table import last_rows, trials_frame, whereabouts
 from .undecided import why_not_decided_about
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .figures import Plots
-    from .plots import Source
+    from tuner.analysis.charts.data import Source
+
+    from .charts import Plots
 
 _MAX_PRINTED = 20
 
@@ -276,7 +277,7 @@ class ResultGrid(Sequence[Result]):
         Raises:
             ValueError: If they are not at least two with as many modes, or no trial reported one of the metrics.
         """
-        from .plots.pareto import checked_objectives  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
+        from tuner.analysis.charts.data.pareto import checked_objectives  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
 
         source = self._source()
         return self._of(best_trials(self._trials, checked_objectives(source, metrics, modes), source.value_of))
@@ -284,7 +285,7 @@ class ResultGrid(Sequence[Result]):
     @property
     def plot(self) -> Plots:
         """The charts of the experiment, as Plotly figures, for which the extra ``report`` is needed; what they show is ``plot.data``."""
-        from .figures import Plots  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
+        from .charts import Plots  # noqa: PLC0415  (like all that is drawn, nothing that an experiment should wait for)
 
         return Plots(self._source())
 
@@ -303,7 +304,7 @@ class ResultGrid(Sequence[Result]):
             ImportError: If Plotly is not installed; it comes with the extra ``report``.
             OSError: If the file cannot be written.
         """
-        from .page import write_page  # noqa: PLC0415  (as above)
+        from .report import write_page  # noqa: PLC0415  (as above)
 
         return write_page(self._source(), path)
 
@@ -326,7 +327,7 @@ class ResultGrid(Sequence[Result]):
         return write_tables(self._results, last_rows(self._trials, self._rows, self._metric), self._rows, path)
 
     def _source(self) -> Source:
-        from .plots import Source  # noqa: PLC0415  (as above)
+        from tuner.analysis.charts.data import Source  # noqa: PLC0415  (as above)
 
         return Source(self._trials, self._rows, self._path, self._metric, self._mode, several=self._several)
 
@@ -449,7 +450,7 @@ class ResultGrid(Sequence[Result]):
         """
         import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 
-        from .plots.parameters import param_importances  # noqa: PLC0415  (as above)
+        from tuner.analysis.charts.data.parameters import param_importances  # noqa: PLC0415  (as above)
 
         name, direction = self.objective(metric, mode)
         require_optuna()

@@ -14,20 +14,20 @@ from typing import Any
 
 from schedulers.fifo import FIFOScheduler
 from tuner.core.experiment import Experiment
-from tuner.core.memory import trial_from
 from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
+from tuner.core.trial_json import trial_from
 from tuner.errors import StorageError, TunerError
-from tuner.storage import records
+from tuner.journal import records
+from tuner.journal.journal_events import happened
+from tuner.journal.snapshot_files import Snapshot, load_newest
+from tuner.storage.array_store import ObjectStore
 from tuner.storage.checkpoints import locate
+from tuner.storage.current_owner import driver_of
 from tuner.storage.declaration import is_experiment, read_declaration
-from tuner.storage.driving import driver_of
 from tuner.storage.layout import trial_directory
 from tuner.storage.lock import Owner
-from tuner.storage.objects import ObjectStore
-from tuner.storage.past import happened
-from tuner.storage.snapshot import Snapshot, load_newest
 from tuner.storage.strict_json import Opaque
 
 

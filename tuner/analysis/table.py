@@ -8,9 +8,9 @@ from typing import Any
 
 from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Trial
+from tuner.journal.rows import Rows
 
 from .best import config_of, newest_of
-from .rows import Rows
 
 _MAX_PARAMS = 6
 _MAX_WIDTH = 24

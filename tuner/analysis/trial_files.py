@@ -16,12 +16,11 @@ from typing import Any
 
 from tuner.core.result import CHECKPOINT_DIR_NAME, CONFIG, DELIMITER, TRIAL_ID
 from tuner.errors import StorageError, TrialFailed, trial_failed
+from tuner.journal.rows import Row, current
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, MANIFEST, PARAMS, PROGRESS, RAY_PARAMS, RESULTS, STARTED_AGAIN
 from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
 from tuner.storage.spreadsheets import restored
-
-from .rows import Row, current
 
 _NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)

@@ -16,11 +16,11 @@ from typing import Any, Final
 from tuner.core.result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
 from tuner.errors import StorageError
+from tuner.journal.rows import MemoryRows, Row
 from tuner.storage.checkpoints import locate
 from tuner.storage.layout import CHECKPOINT_PREFIX, ERROR, PARAMS, PROGRESS, RAY_STATES, RESULTS
 from tuner.storage.reading import LARGE_BYTES, read_file
 
-from .rows import MemoryRows, Row
 from .trial_files import TrialFiles, read_trial_files
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import schedulers
-from schedulers.readings import as_float
+from schedulers.metric_reader import as_float
 from schedulers.scheduler import Scheduler
 from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Ending, Trial

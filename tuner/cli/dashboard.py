@@ -13,7 +13,7 @@ import click
 
 from .app import OK
 from .arguments import foreign_argument
-from .grids import Objective, objective_options, open_grid
+from .experiment_tables import Objective, objective_options, open_grid
 
 _HOST: Final = "127.0.0.1"
 _IMPORTANCES: Final = "/api/studies/0/param_importances"

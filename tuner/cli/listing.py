@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
+from tuner.callbacks.formatting import duration, printable
 from tuner.core.trial import Status
-from tuner.loggers.formatting import duration, printable
-from tuner.upkeep.standing import Standing, experiments_under, standing_of
+from tuner.maintenance.status import Standing, experiments_under, standing_of
 
 from .app import FOUND, OK
 from .arguments import default_storage

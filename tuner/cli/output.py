@@ -18,7 +18,7 @@ from typing import Any, Final, final
 import click
 from click.shell_completion import CompletionItem
 
-from tuner.loggers.formatting import duration, printable, shorten, show
+from tuner.callbacks.formatting import duration, printable, shorten, show
 from tuner.storage import atomic
 from tuner.storage.spreadsheets import neutralised
 

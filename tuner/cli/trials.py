@@ -13,14 +13,14 @@ from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
 from tuner.analysis.ranking import is_number
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
+from tuner.callbacks.formatting import printable
+from tuner.callbacks.formatting import show as shown
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.errors import CheckpointError
-from tuner.loggers.formatting import printable
-from tuner.loggers.formatting import show as shown
 
 from .app import FOUND, OK
 from .arguments import ExperimentType, TrialType, find_trial, foreign_argument
-from .grids import (
+from .experiment_tables import (
     STATUS_COLUMNS,
     Objective,
     best_key,
@@ -301,7 +301,7 @@ def _compared(grid: ResultGrid) -> dict[str, Any]:
 
 def _declared_otherwise(experiments: Sequence[Path]) -> Iterable[str]:
     """Yield what each experiment declares otherwise than the first one, as far as they declare anything."""
-    from tuner.declarations import differences  # noqa: PLC0415  (costs as much as all the rest of the command)
+    from tuner.spec.argument_codec import differences  # noqa: PLC0415  (costs as much as all the rest of the command)
     from tuner.storage.declaration import is_experiment, read_declaration  # noqa: PLC0415
 
     own = [path for path in experiments if is_experiment(path)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from schedulers.decisions import Decision, Reason
 
-from .counsel import Advice, StopAll
+from .policies import Advice, StopAll
 from .trial import CheckpointRecord, Failure, Graft, Trial, Verdict
 
 

@@ -19,12 +19,12 @@ from tuner.errors import InvalidTransition
 
 from . import commands as cmd
 from . import events as ev
-from .counsel import Advice, ending_for
 from .lifecycle import WorkerMove, can_move_worker, move_worker
+from .manual_control import SteeredLives
 from .metric_watch import METRIC_NOT_REPORTED, error_for
+from .policies import Advice, ending_for
 from .result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TRAINING_ITERATION, flatten
 from .state import Report
-from .steering import SteeredLives
 from .trial import Ending, Failure, Intention, Status, Trial, Verdict, WorkerState
 
 

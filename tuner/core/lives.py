@@ -10,7 +10,7 @@ from tuner.errors import InvalidDecision
 
 from . import commands as cmd
 from . import events as ev
-from .defects import subject
+from .decision_validation import subject
 from .lifecycle import TrialMove, exit_ending, exit_move
 from .result import flatten
 from .state import ExperimentState

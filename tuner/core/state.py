@@ -9,23 +9,23 @@ from typing import Any
 from schedulers.decisions import Reason
 from schedulers.scheduler import Scheduler
 
+from .best_trials import Leaderboard
+from .checkpoints import CheckpointKeeper
 from .commands import Outbox
-from .counsel import Counsel
 from .deadlines import earliest
 from .exploits import ExploitDesk
 from .failure_causes import FailureTally
-from .keeper import CheckpointKeeper
-from .leaderboard import Leaderboard
-from .memory import intention_fields, intention_from
 from .metric_watch import MetricWatch
-from .patience import Patience
-from .roster import Roster
-from .search_desk import SearchDesk
+from .policies import Counsel
+from .scheduler_view import ExperimentWindow
 from .settings import ExperimentSettings
 from .stoppers import Stopper
+from .suggestion_budget import SearchDesk
+from .timeouts import Patience
 from .tracked_metric import TrackedMetric
 from .trial import Ending, Intention, Status, Trial, WorkerState
-from .view import ExperimentWindow
+from .trial_json import intention_fields, intention_from
+from .trial_table import Roster
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, Final
 
-from searchers.declaration import Declared
+from searchers.recorded_arguments import Declared
 
 from .result import flatten
 from .trial import Trial

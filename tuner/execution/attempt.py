@@ -19,11 +19,11 @@ from tuner.core.trial import Failure, Verdict, checkpoint_directory_name
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, commit_from, stage
 
-from .autofill import AutoFill, counters_of, here
 from .failures import as_message, describe
-from .late_imports import imported_since, missing, packages_since
 from .messages import Assignment
-from .values import Converter, note_replaced_iteration
+from .metric_conversion import Converter, note_replaced_iteration
+from .preload import imported_since, missing, packages_since
+from .result_fields import AutoFill, counters_of, here
 
 _CANNOT_SAVE = Failure(
     "NotImplementedError", "a function trainable cannot be asked for a checkpoint; report one with report(metrics, checkpoint=…)"

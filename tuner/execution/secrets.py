@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tuner.core.secret import Secret
+from tuner.core.secret_reference import Secret
 
 _MIN_LENGTH: Final = 4
 """Shorter values are not looked for in texts: they would turn up everywhere by accident."""

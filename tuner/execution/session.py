@@ -19,13 +19,13 @@ from tuner.core.trial import Failure
 from tuner.storage.checkpoints import Checkpoint
 
 from .attempt import Attempt, Channel, StopTraining, attached, current_attempt
-from .calling import call_function
 from .failures import describe
 from .messages import Assignment
+from .metric_conversion import as_metrics
 from .placement import PlacementGroupFactory
 from .secrets import revealed
 from .trainable import Trainable, is_class_trainable, read_checkpoint, trainable_name, write_checkpoint
-from .values import as_metrics
+from .trainable_call import call_function
 
 __all__ = ["Channel", "StopTraining", "TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report", "run_attempt"]
 

@@ -13,8 +13,8 @@ from typing import Any, final
 from tuner.core.commands import StartWorker
 from tuner.core.trial import CheckpointRecord
 
-from .autofill import AutoFill, Place, counters_of, next_iteration
-from .values import Converter, as_metrics
+from .metric_conversion import Converter, as_metrics
+from .result_fields import AutoFill, Place, counters_of, next_iteration
 from .virtual import VirtualExecutor, VirtualWorker
 
 Curves = Callable[[dict[str, Any]], Iterable[Any]]

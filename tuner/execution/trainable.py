@@ -17,15 +17,15 @@ from typing import Any, ClassVar
 from tuner.core.result import TIME_TOTAL_S
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint, Provenance, read_manifest
-from tuner.storage.folder import make_folder
+from tuner.storage.directory_copy import contents_of
 from tuner.storage.manifest import write_manifest
-from tuner.storage.trees import contents_of
+from tuner.storage.mkdir import make_folder
 
-from .autofill import AutoFill, counters_of, here
-from .calling import bind, check_call, check_function, with_config
 from .messages import Assignment
+from .metric_conversion import Converter, note_replaced_iteration
 from .placement import PlacementGroupFactory
-from .values import Converter, note_replaced_iteration
+from .result_fields import AutoFill, counters_of, here
+from .trainable_call import bind, check_call, check_function, with_config
 
 DICT_CHECKPOINT = "_dict_checkpoint.pkl"
 """File that holds what `Trainable.save_checkpoint` returned as a dictionary."""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tuner.loggers.comet_logger import CometLoggerCallback
+from tuner.callbacks.trackers.comet_logger import CometLoggerCallback
 
 __all__ = ["CometLoggerCallback"]

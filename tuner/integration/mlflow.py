@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from tuner.loggers.mlflow_logger import EXPERIMENT_TAG, TRIAL_TAG, MLflowLoggerCallback, find_or_make_experiment, legal_name
-from tuner.loggers.mlflow_store import make_sqlite_store
-from tuner.loggers.tracker import need_library
+from tuner.callbacks.trackers.mlflow_logger import EXPERIMENT_TAG, TRIAL_TAG, MLflowLoggerCallback, find_or_make_experiment, legal_name
+from tuner.callbacks.trackers.mlflow_store import make_sqlite_store
+from tuner.callbacks.trackers.tracker import need_library
 
 from .trial_run import current_trial_run, flat_config
 

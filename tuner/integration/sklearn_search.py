@@ -20,12 +20,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from schedulers.scheduler import Scheduler
-from searchers.domains import Domain
 from searchers.searcher import Searcher
 from searchers.space import choice
+from searchers.space.domains import Domain
 from tuner.analysis import Result, ResultGrid
-from tuner.config import FailureConfig, RunConfig, TuneConfig
 from tuner.execution.trainable import with_parameters
+from tuner.spec.config import FailureConfig, RunConfig, TuneConfig
 from tuner.tuner import Tuner
 
 from .cv_results import ERROR, cv_results

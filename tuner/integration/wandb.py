@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.loggers.tracker import need_library
-from tuner.loggers.wandb_logger import WandbLoggerCallback, check_access, read_key
+from tuner.callbacks.trackers.tracker import need_library
+from tuner.callbacks.trackers.wandb_logger import WandbLoggerCallback, check_access, read_key
 
 from .trial_run import current_trial_run, flat_config
 

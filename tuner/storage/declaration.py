@@ -11,7 +11,7 @@ from tuner.errors import StorageError
 
 from . import layout, strict_json
 from .reading import SMALL_BYTES, read_file
-from .release import THIS_RELEASE, writer_of
+from .version_info import THIS_RELEASE, writer_of
 
 FORMAT_VERSION: Final = 1
 _SEGMENTS: Final = f"{'[0-9]' * 20}.log"

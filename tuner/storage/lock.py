@@ -26,8 +26,8 @@ from typing import Any, Final, Self, final
 
 from tuner.errors import ExperimentLocked, StorageError
 
-from . import layout, stealing, strict_json
-from .boot import boot_id
+from . import layout, owner_takeover, strict_json
+from .boot_id import boot_id
 from .disk import FILE_MODE, LOCAL_DISK, is_held
 from .layout import journal_directory, segments_in
 from .reading import read_file
@@ -154,7 +154,7 @@ class Owner:
     def is_gone(self) -> bool:
         """Whether the process has surely ended: it was one of this machine and is not there any more."""
         is_here = (self.host, self.boot_id) == (socket.gethostname(), boot_id())
-        return is_here and self.ticks is not None and stealing.start_ticks(self.pid) != self.ticks
+        return is_here and self.ticks is not None and owner_takeover.start_ticks(self.pid) != self.ticks
 
     def __str__(self) -> str:
         """Return process, machine and time in one phrase."""
@@ -254,7 +254,7 @@ class ExperimentLock:
             raise ExperimentLocked(f"{held}, on another machine; end it there")
         if owner.pid == os.getpid():
             raise ExperimentLocked(f"{held}, which is this process; let it come to its end")
-        stealing.kill(owner.pid, owner.ticks, _STEAL_TIMEOUT_S)
+        owner_takeover.kill(owner.pid, owner.ticks, _STEAL_TIMEOUT_S)
         if not self._lock.acquire(is_blocking=False):
             raise ExperimentLocked(f"{held}; that one was killed, but another has been faster")
         _log.warning("%s was killed, since its experiment %s is taken over", owner, self._directory)
@@ -317,4 +317,4 @@ def read_note(experiment: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _myself() -> Owner:
     started = dt.datetime.now().astimezone().isoformat(timespec="seconds")
-    return Owner(os.getpid(), socket.gethostname(), boot_id(), started, ticks=stealing.start_ticks(os.getpid()))
+    return Owner(os.getpid(), socket.gethostname(), boot_id(), started, ticks=owner_takeover.start_ticks(os.getpid()))

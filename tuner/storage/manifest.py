@@ -13,9 +13,9 @@ from typing import Any, Final, NoReturn
 from tuner.errors import CheckpointError
 
 from . import atomic, strict_json
+from .directory_copy import Contents
 from .layout import MANIFEST, METADATA
 from .reading import SMALL_BYTES, open_file, read_file
-from .trees import Contents
 
 FORMAT: Final = 1
 HASH_LIMIT_BYTES: Final = 64 << 20

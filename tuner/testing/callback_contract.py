@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, final
 
 from schedulers.decisions import Reason
+from tuner.callbacks.callback import Callback
 from tuner.core.result import CONFIG
 from tuner.core.trial import CheckpointRecord, Ending, Failure, Status, Trial
-from tuner.loggers.callback import Callback
 from tuner.storage.checkpoints import Checkpoint, locate
 
 _CONFIG = {"lr": 0.1, "layers": [{"width": 8}], "nested": {"act": "relu"}}

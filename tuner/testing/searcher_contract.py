@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from searchers import Searcher
 from searchers.space import Domain, SampleFrom, SearchSpace, choice, flat_name, is_grid, leaves, loguniform, only_if, randint, uniform
-from searchers.tree import GRID_KEY, Path
+from searchers.space.tree import GRID_KEY, Path
 
 
 class SearcherContract(ABC):

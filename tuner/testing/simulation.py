@@ -10,21 +10,21 @@ from typing import Any, final
 
 from schedulers.decisions import Decision
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.rows import History, MemoryRows, histories_of
-from tuner.config import RunConfig, TuneConfig
-from tuner.core.counsel import Advice, StopAll
+from tuner.callbacks.callback_list import CallbackList
 from tuner.core.events import Event, ResultReported
 from tuner.core.experiment import Experiment
+from tuner.core.policies import Advice, StopAll
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Trial
-from tuner.driver import Driver
+from tuner.driver.driver import Driver
+from tuner.driver.event_dispatch import Observers
+from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.simulated import Curves, Duration, SimulatedExecutor
 from tuner.execution.trainable import is_class_trainable
-from tuner.loggers.callback_list import CallbackList
-from tuner.observers import Observers
-from tuner.plan import Plan, make_plan
-from tuner.proposer import Proposer
-from tuner.suggestion_queue import SuggestionQueue
+from tuner.journal.rows import History, MemoryRows, histories_of
+from tuner.restore.search_adapter import Proposer
+from tuner.spec.config import RunConfig, TuneConfig
+from tuner.spec.experiment_spec import Plan, make_plan
 
 NOWHERE = Path("simulated")
 """Stands where the directory of the experiment would be; it is never made."""

@@ -6,10 +6,10 @@ import pytest
 
 from schedulers.decisions import Exploit, Pause, Reason, Resume, Save, Stop
 from tests.core.conversation import BOOM
-from tuner.analysis.plots.chronicle import Attempt, Chronicle, Improvement
-from tuner.core.counsel import Advice
+from tuner.analysis.charts.data.timeline import Attempt, Chronicle, Improvement
 from tuner.core.events import Outcome, PauseRequested, ResultReported, TrialStopRequested, TurnEnded, WorkerExited, WorkerStarted
-from tuner.storage.records import encode, mark
+from tuner.core.policies import Advice
+from tuner.journal.records import encode, mark
 
 RUNG = Reason("asha.rung", {"rung": 3, "value": 0.5, "cutoff": "nan"})
 

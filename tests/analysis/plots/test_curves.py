@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from tuner.analysis import MemoryRows
-from tuner.analysis.plots import Source
-from tuner.analysis.plots.curves import learning_curves
-from tuner.analysis.plots.thinning import shown_places, shown_trials, spread
+from tuner.analysis.charts.data import Source
+from tuner.analysis.charts.data.curves import learning_curves
+from tuner.analysis.charts.data.downsample import shown_places, shown_trials, spread
+from tuner.journal.rows import MemoryRows
 
 
 def losses(*values):

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from tuner.analysis import MemoryRows
-from tuner.analysis.plots import Source
-from tuner.analysis.plots.failures import failed
-from tuner.analysis.plots.headline import headline, saving, slowest
+from tuner.analysis.charts.data import Source
+from tuner.analysis.charts.data.failures import failed
+from tuner.analysis.charts.data.summary import headline, saving, slowest
 from tuner.core.trial import Ending, Failure, Status
+from tuner.journal.rows import MemoryRows
 
 
 @pytest.fixture

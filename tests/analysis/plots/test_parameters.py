@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from tuner.analysis import MemoryRows
-from tuner.analysis.plots import PlotData, Source
-from tuner.analysis.plots.parameters import OTHERS, axes, param_importances, tried
+from tuner.analysis.charts.data import PlotData, Source
+from tuner.analysis.charts.data.parameters import OTHERS, axes, param_importances, tried
+from tuner.journal.rows import MemoryRows
 from tuner.storage.strict_json import Opaque
 
 

@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from tuner.analysis import MemoryRows
-from tuner.analysis.plots import PlotData, Source
-from tuner.analysis.plots.chronicle import Attempt
-from tuner.analysis.plots.history import history_over_time, history_over_trials
-from tuner.analysis.plots.pareto import checked_objectives, pareto
-from tuner.analysis.plots.slots import spans
+from tuner.analysis.charts.data import PlotData, Source
+from tuner.analysis.charts.data.history import history_over_time, history_over_trials
+from tuner.analysis.charts.data.pareto import checked_objectives, pareto
+from tuner.analysis.charts.data.slots import spans
+from tuner.analysis.charts.data.timeline import Attempt
+from tuner.journal.rows import MemoryRows
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import tuner as tune
-from tuner.execution import autofill
+from tuner.execution import result_fields
 
 HERE = Path(__file__).parent
 
@@ -54,8 +54,8 @@ class Interrupt(tune.Callback):
 
 def main():
     os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
-    autofill.host = lambda: ("host", "127.0.0.1")
-    autofill.here = lambda: autofill.Place(1, *autofill.host())
+    result_fields.host = lambda: ("host", "127.0.0.1")
+    result_fields.here = lambda: result_fields.Place(1, *result_fields.host())
     target = HERE / f"release_{tune.__version__}"
     shutil.rmtree(target, ignore_errors=True)
     with tempfile.TemporaryDirectory() as storage:

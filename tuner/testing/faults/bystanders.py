@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, final
 
 from schedulers.decisions import Exploit, Reason
-from tuner.core.counsel import Advice
+from tuner.callbacks.callback import Callback
 from tuner.core.events import CheckpointRequested, DriverRestarted, Event, TrialForked, TurnEnded
-from tuner.core.steering import FORK_RULE
+from tuner.core.manual_control import FORK_RULE
+from tuner.core.policies import Advice
 from tuner.core.trial import CheckpointRecord, Trial
-from tuner.journaling import JournalLog
-from tuner.loggers.callback import Callback
-from tuner.storage.cleaner import CheckpointCleaner
-from tuner.storage.journal import Journal
+from tuner.driver.checkpoint_deleter import CheckpointCleaner
+from tuner.driver.journal_log import JournalLog
+from tuner.journal.writer import Journal
 
 from . import invariants, liaisons
 from .world import World

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tuner.running import rare_garbage_collection
+from tuner.driver.run import rare_garbage_collection
 
 from .counting import UNDISTURBED, counted_transitions, expected
 from .invariants import Violation

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final, final
 
 from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
-from tuner.storage.completeness import Witness
+from tuner.journal.completeness import Witness
 
 STEP_S: Final = 0.1
 """Training time of one step, in seconds."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import google_crc32c
 
-from tuner.analysis.rows import MemoryRows
 from tuner.core.trial import Trial
+from tuner.journal.rows import MemoryRows
 
 from .invariants import Violation, require
 

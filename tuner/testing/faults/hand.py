@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from tuner.core.experiment import Experiment
-from tuner.storage.requests import Answer, Petition, Verb, Wish
+from tuner.storage.control_requests import Answer, Petition, Verb, Wish
 
 from .world import World
 

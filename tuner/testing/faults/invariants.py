@@ -18,11 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from schedulers import ASHAScheduler, Scheduler
-from tuner.analysis.rows import History, MemoryRows, histories_of
 from tuner.core.commands import StartWorker
 from tuner.core.experiment import Experiment
 from tuner.core.result import CONFIG, SHOULD_CHECKPOINT
 from tuner.core.trial import Ending, Status, Trial
+from tuner.journal.rows import History, MemoryRows, histories_of
 
 from .fate import Fault
 from .ledger import GHOST, Report, Transcript

@@ -19,8 +19,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, final
 
-from tuner.loggers import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, TrialFileLogger, appending, seals
-from tuner.mending import mend_logs
+from tuner.callbacks import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback, TrialFileLogger
+from tuner.callbacks.files import append, verified_sizes
+from tuner.restore.log_repair import mend_logs
 from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import LocalDisk
 from tuner.storage.layout import LOGGED, PARAMS, STAGING_PREFIX
@@ -28,13 +29,13 @@ from tuner.storage.layout import LOGGED, PARAMS, STAGING_PREFIX
 from .fate import DriverDied
 
 RECENT_S: Final = 0.5
-"""Trials of which something has happened shortly before a death have their files written anew, as in `tuner.replay`."""
+"""Trials of which something has happened shortly before a death have their files written anew, as in `tuner.restore.replay`."""
 _PATIENCE_TICKS: Final = 20
 """So long an entry waits at most, well within what counts as recent."""
 _MAX_BATCHES: Final = (1, 3, 2_000)
 _WRITE_RATES: Final = (0.05, 0.3, 1.0)
 _REFUSAL_RATES: Final = (0.0, 0.0, 0.1, 0.4)
-_PORTIONS_BYTES: Final = (0, 0, 2_000, seals.PORTION_BYTES)
+_PORTIONS_BYTES: Final = (0, 0, 2_000, verified_sizes.PORTION_BYTES)
 """How much is sealed together; files are short here."""
 _MOST_CALLS: Final = 12
 """At one of so many calls a death strikes whoever was writing."""
@@ -234,14 +235,14 @@ class Logs:
     def _written_with_the_knife(self) -> Iterator[None]:
         before = self._knife.num_refusals
         # By hand, since this is done at every turn, and `unittest.mock` takes longer than the write.
-        names, portion_bytes = vars(appending), seals.PORTION_BYTES
+        names, portion_bytes = vars(append), verified_sizes.PORTION_BYTES
         names.update(os=self._knife, write_bytes=self._replace_bytes)
-        seals.PORTION_BYTES = self._portion_bytes
+        verified_sizes.PORTION_BYTES = self._portion_bytes
         try:
             yield
         finally:
             names.update(os=os, write_bytes=write_bytes)
-            seals.PORTION_BYTES = portion_bytes
+            verified_sizes.PORTION_BYTES = portion_bytes
         self._seen["log file refused by a full disk"] += self._knife.num_refusals > before
 
 
@@ -249,7 +250,7 @@ def tell_of_an_earlier_start(book: Path) -> None:
     """Have the sizes of log files be what they are after a power cut: noted before the machine was started anew.
 
     Args:
-        book: The file that they are noted in, see `tuner.loggers.seals`.
+        book: The file that they are noted in, see `tuner.callbacks.files.verified_sizes`.
     """
     _, *lines = book.read_bytes().splitlines(keepends=True) or [b""]
     book.write_bytes(b"".join([b'"earlier"\n', *lines]))

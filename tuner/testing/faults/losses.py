@@ -7,7 +7,7 @@ from random import Random
 from typing import cast, final
 
 from tuner.errors import DamagedJournal
-from tuner.storage.completeness import checked_end
+from tuner.journal.completeness import checked_end
 from tuner.storage.disk import Disk
 from tuner.storage.layout import JOURNAL
 

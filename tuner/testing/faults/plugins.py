@@ -8,8 +8,8 @@ from typing import Any, final
 
 from schedulers import Decision, ExperimentView, Exploit, Pause, Reason, Resize, Resume, Save, Scheduler, Stop, TrialView
 from searchers import Searcher
+from tuner.callbacks.callback import Callback
 from tuner.core.result import SHOULD_CHECKPOINT
-from tuner.loggers.callback import Callback
 
 from .fate import Fate, Fault, Occasion, PluginBroke
 

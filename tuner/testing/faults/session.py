@@ -1,7 +1,8 @@
 """One driver's life: opens what the last one has left, as a run and a restore do, and drives the experiment on.
 
-This is the only place of the simulation that knows how the parts of the engine fit together; `tuner.running` and `tuner.rebuild` do it for
-real files. Snapshots are taken at random moments and written at once, where `tuner.snapshots` has a clock and a thread.
+This is the only place of the simulation that knows how the parts of the engine fit together; `tuner.driver.run` and `tuner.restore.rebuild`
+do it for
+real files. Snapshots are taken at random moments and written at once, where `tuner.driver.snapshots` has a clock and a thread.
 """
 
 from __future__ import annotations
@@ -10,29 +11,30 @@ import contextlib
 from typing import Any, final
 
 from searchers.space import uniform
-from tuner.config import ResumeConfig
-from tuner.core.counsel import TIME_BUDGET
+from tuner.callbacks.callback_list import CallbackList
 from tuner.core.events import Event, StopRequested
 from tuner.core.experiment import Experiment
+from tuner.core.policies import TIME_BUDGET
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Ending, Status
-from tuner.driver import Driver
+from tuner.driver.checkpoint_deleter import CheckpointCleaner
+from tuner.driver.control import Helm
+from tuner.driver.driver import Driver
+from tuner.driver.event_dispatch import Observers
+from tuner.driver.journal_log import JournalLog
+from tuner.driver.storage_retry import Insistence
+from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.errors import StorageError
-from tuner.helm import Helm
-from tuner.insistence import Insistence
-from tuner.journaling import JournalLog
-from tuner.loggers.callback_list import CallbackList
-from tuner.observers import Observers
-from tuner.proposer import Proposer
-from tuner.replay import Replayed, replay
-from tuner.snapshot_state import State, take_up
-from tuner.storage import completeness, snapshot, strict_json
-from tuner.storage.cleaner import CheckpointCleaner
-from tuner.storage.completeness import Known
-from tuner.storage.configs import ConfigCodec
-from tuner.storage.journal import START, Journal, recover
-from tuner.storage.objects import ObjectStore
-from tuner.suggestion_queue import SuggestionQueue
+from tuner.journal import completeness, snapshot_files
+from tuner.journal.completeness import Known
+from tuner.journal.writer import START, Journal, recover
+from tuner.restore.replay import Replayed, replay
+from tuner.restore.search_adapter import Proposer
+from tuner.restore.snapshot_state import State, take_up
+from tuner.spec.config import ResumeConfig
+from tuner.storage import strict_json
+from tuner.storage.array_store import ObjectStore
+from tuner.storage.config_codec import ConfigCodec
 
 from . import invariants
 from .bystanders import Bystander, Deleting, WatchedLog
@@ -114,7 +116,7 @@ class Session:
         world = self._world
         mark, disk, now = world.mark(), world.disk, world.boot_id
         tail, lacks = completeness.checked_end(world.directory, mark, disk=disk, now=now)
-        newest = snapshot.load_newest(world.directory, disk)
+        newest = snapshot_files.load_newest(world.directory, disk)
         if newest is None:
             past = self._replayed()
         else:
@@ -214,7 +216,9 @@ class Session:
             trials = [strict_json.loads(self._state.words_for(trial)) for trial in self.experiment.trials]
             state = {**self._state.put_down(), "elapsed_s": elapsed_s, "trials": trials}
             log.journal.sync()
-            snapshot.write(world.directory, state, log.journal.last_sequence, sync=world.scenario.durability != "process", disk=world.disk)
+            snapshot_files.write(
+                world.directory, state, log.journal.last_sequence, sync=world.scenario.durability != "process", disk=world.disk
+            )
             world.seen["snapshot taken"] += 1
 
 

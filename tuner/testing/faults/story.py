@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tuner.config import ResumeConfig
 from tuner.errors import DamagedJournal, StorageError, StorageLost
+from tuner.spec.config import ResumeConfig
 from tuner.storage.layout import STAGING_PREFIX
 
 from . import derived, invariants, liaisons, losses

@@ -10,8 +10,8 @@ from typing import Any, Final, final
 
 from tuner.core.events import StopRequested
 from tuner.core.experiment import Experiment
-from tuner.storage.completeness import Mark
-from tuner.storage.journal import Journal
+from tuner.journal.completeness import Mark
+from tuner.journal.writer import Journal
 from tuner.storage.layout import journal_directory
 
 from .checkpoints import VirtualCheckpoints

@@ -1,0 +1,90 @@
+"""What the constructors of the successive-halving family accept, and how they refuse the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from schedulers.decisions import Number
+from schedulers.scheduler import MODES
+
+
+def plain_number(name: str, value: Any) -> Number:
+    """Return an argument as a number that JSON knows; numpy's are turned into Python's.
+
+    Raises:
+        TypeError: If it is no number.
+
+    Example:
+        >>> plain_number("max_t", 9)
+        9
+    """
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def check_ranges(max_t: Number, grace_period: Number, reduction_factor: Number) -> None:
+    """Refuse levels that cannot be built.
+
+    Raises:
+        ValueError: If one of them is out of range.
+    """
+    if not 1 <= max_t < math.inf:
+        raise ValueError(f"max_t must be at least 1 and finite, got {max_t}; it is counted in time_attr units")
+    if not 1 <= grace_period <= max_t:
+        raise ValueError(f"grace_period must be between 1 and max_t={max_t}, got {grace_period}; it is counted in time_attr units")
+    if not 1 < reduction_factor < math.inf:
+        raise ValueError(f"reduction_factor must be more than 1 and finite, got {reduction_factor}; one trial in so many survives a level")
+
+
+def check_names(time_attr: str, metric: str | None, mode: str | None) -> None:
+    """Refuse what cannot name an entry of a result, or a direction.
+
+    Raises:
+        ValueError: If one of them is none.
+    """
+    check_entry("time_attr", time_attr, "'training_iteration' always is")
+    if metric is not None and (not isinstance(metric, str) or not metric):
+        raise ValueError(f"metric must be a name or None, got {metric!r}; None takes the one of TuneConfig")
+    if mode is not None and mode not in MODES:
+        raise ValueError(f"mode must be 'min', 'max' or None, got {mode!r}; None takes the one of TuneConfig")
+
+
+def check_entry(name: str, value: Any, remedy: str) -> None:
+    """Refuse what cannot name an entry of a result.
+
+    Raises:
+        ValueError: If it is no text, or empty.
+    """
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be the name of an entry of each result, got {value!r}; {remedy}")
+
+
+def checked_brackets(brackets: Any, levels: Sequence[Number]) -> int:
+    """Return how many brackets there are: as many as asked for, but no more than levels, since each begins one level later.
+
+    Raises:
+        TypeError: If it is no whole number.
+        ValueError: If it is less than 1.
+    """
+    if not isinstance(brackets, int) or isinstance(brackets, bool):
+        raise TypeError(f"brackets must be a whole number, got {brackets!r}")
+    if brackets < 1:
+        raise ValueError(f"brackets must be at least 1, got {brackets}; 1 compares all trials from the lowest level on")
+    return min(brackets, len(levels))
+
+
+def check_count(name: str, value: Any, remedy: str) -> None:
+    """Refuse what cannot count from 0.
+
+    Raises:
+        TypeError: If it is no whole number.
+        ValueError: If it is negative.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must be at least 0, got {value}; {remedy}")

@@ -1,0 +1,268 @@
+"""What the successive-halving family has in common: levels, brackets, and a verdict that is given once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+from schedulers.decisions import Decision, Number, Reason, Stop
+from schedulers.metric_mode import DirectedScheduler
+from schedulers.metric_reader import Readings
+from schedulers.scheduler import ExperimentView, TrialView
+
+from .arguments import check_names, check_ranges, checked_brackets, plain_number
+from .rungs import bracket_sizes, rung_levels
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a rule for rungs is told once.
+
+    Attributes:
+        prefix: What the names of its reasons begin with.
+        levels: The levels of bracket 0, ascending; each further bracket starts one level later.
+        reduction_factor: One trial in this many survives a rung.
+        num_brackets: How many brackets there are.
+        stops_last_trials: Whether to stop trials at the last level.
+        is_by_cost: Whether cost instead of number limits how many survive.
+    """
+
+    prefix: str
+    levels: Sequence[Number]
+    reduction_factor: Number
+    num_brackets: int = 1
+    stops_last_trials: bool = True
+    is_by_cost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A result as a rule for rungs sees it.
+
+    Attributes:
+        trial_id: Who reported.
+        bracket: The trial's bracket.
+        time: How long it has trained.
+        value: What it has reached, NaN where that is not a finite number; None where the result does not tell.
+        cost: What it has cost so far; 0 where cost does not count.
+        values: What it has reached in several metrics, turned so that less is better; None where there is one metric, or one is missing.
+        lowest: The level at which it is compared for the first time; it passes those below without a stop.
+    """
+
+    trial_id: str
+    bracket: int
+    time: float
+    value: float | None
+    cost: float = 0.0
+    values: tuple[float, ...] | None = None
+    lowest: Number = 0
+
+
+class RungRule(ABC):
+    """How trials are dealt with that have reached a rung; decides, and keeps what was recorded."""
+
+    @abstractmethod
+    def judge(self, report: Report, experiment: ExperimentView) -> Sequence[Decision]:
+        """Record a report and decide about the trial that made it, and perhaps about others."""
+
+    @abstractmethod
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView) -> Sequence[Decision]:
+        """Decide about paused trials; see `Scheduler.on_idle`."""
+
+    @abstractmethod
+    def join(self, trial_id: str, bracket: int) -> None:
+        """Learn that a trial runs: a new one, or one that was over and has come back."""
+
+    @abstractmethod
+    def leave(self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool) -> Sequence[Decision]:
+        """Learn that a trial is over; `is_trained` tells whether it has come to an end of its own after some results."""
+
+    @abstractmethod
+    def summaries(self) -> Sequence[Iterable[object]]:
+        """Return for each bracket the summaries of its rungs, which are worth printing."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was recorded, as JSON values."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+
+
+class HalvingScheduler(DirectedScheduler):
+    """Draws trials into brackets and hands their reports to a rule for rungs.
+
+    Args:
+        time_attr: Which entry of a result tells how long the trial has trained.
+        metric: What to compare; None to take the experiment's.
+        mode: ``"min"`` or ``"max"``; None to take the experiment's.
+        max_t: The highest level.
+        grace_period: The lowest level.
+        reduction_factor: Ratio of levels, and of trials to survivors.
+        brackets: How many brackets there are.
+
+    Attributes:
+        prefix: What the names of its reasons begin with.
+        levels: Where trials are compared, in units of `time_attr`, ascending; the last one is `max_t`.
+    """
+
+    prefix: ClassVar[str]
+    first_comparison: ClassVar[str | None] = "grace_period"
+
+    def __init__(
+        self,
+        *,
+        time_attr: str,
+        metric: str | None,
+        mode: str | None,
+        max_t: Number,
+        grace_period: Number,
+        reduction_factor: Number,
+        brackets: int = 1,
+    ) -> None:
+        max_t = plain_number("max_t", max_t)
+        grace_period = plain_number("grace_period", grace_period)
+        reduction_factor = plain_number("reduction_factor", reduction_factor)
+        check_ranges(max_t, grace_period, reduction_factor)
+        check_names(time_attr, metric, mode)
+        self.levels = rung_levels(grace_period, max_t, reduction_factor)
+        self._num_brackets = checked_brackets(brackets, self.levels)
+        if self._num_brackets < brackets:
+            self.remarks = (self._remark_on_brackets(brackets),)
+        self.metric = metric
+        self.mode = mode
+        self._time_attr = time_attr
+        self._reduction_factor = reduction_factor
+        self._bracket_sizes = bracket_sizes(self.levels, self._num_brackets)
+        self._verdicts: dict[str, Reason] = {}
+        self._num_stopped = 0
+        self._readings = Readings()
+
+    @property
+    @abstractmethod
+    def _rule(self) -> RungRule:
+        """How trials are dealt with that have reached a rung."""
+
+    @abstractmethod
+    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
+        """Read a result."""
+
+    def _remark_on_brackets(self, brackets: int) -> str:
+        levels = ", ".join(f"{level:g}" for level in self.levels)
+        return (
+            f"{type(self).__name__}(brackets={brackets}) makes {self._num_brackets} brackets, as each begins one level later than the one "
+            f"before and the levels are {levels}; a smaller grace_period or reduction_factor makes more"
+        )
+
+    def _direction(self) -> str:
+        self.check_ready()
+        return str(self.mode)
+
+    def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
+        """Draw the trial into its bracket."""
+        self._rule.join(trial.trial_id, self._bracket_of(trial.trial_id))
+        return ()
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        """Judge the trial where it has reached a level; one that was told to stop is told so again."""
+        told = self._verdicts.get(trial.trial_id)
+        if told is not None:
+            return (self._stop(trial.trial_id, told),)
+        time = self._readings.amount(result, self._time_attr)
+        if time is None:
+            return ()
+        report = self._report(trial, time, result)
+        self._rule.join(report.trial_id, report.bracket)
+        return self._remembered(self._rule.judge(report, self.experiment))
+
+    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+        """Forget the verdict; what the trial has recorded stays for the others to be compared with."""
+        return self._let_go(trial.trial_id, is_trained=result is not None)
+
+    def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
+        """Forget the verdict; what the trial has recorded stays for the others to be compared with."""
+        return self._let_go(trial.trial_id, is_trained=False)
+
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
+        """Say again what was said to those who are to stop, and ask the rule about the others."""
+        stopping = [trial.trial_id for trial in trials if trial.trial_id in self._verdicts]
+        others = [trial for trial in trials if trial.trial_id not in self._verdicts]
+        stops = [self._stop(trial_id, self._verdicts[trial_id]) for trial_id in stopping]
+        decided = self._rule.on_idle(others, num_free_slots, self.experiment) if others else ()
+        return (*stops, *self._remembered(decided))
+
+    def _let_go(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
+        is_own_end = self._verdicts.pop(trial_id, None) is None
+        bracket = self._bracket_of(trial_id)
+        return self._remembered(self._rule.leave(trial_id, bracket, self.experiment, is_trained=is_trained and is_own_end))
+
+    def _remembered(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
+        stops = [decision for decision in decisions if isinstance(decision, Stop)]
+        self._verdicts.update({stop.trial_id: stop.reason for stop in stops})
+        self._num_stopped += len(stops)
+        return decisions
+
+    def _stop(self, trial_id: str, reason: Reason) -> Stop:
+        return Stop(trial_id, reason, is_complete=reason.rule == full_training(self.prefix))
+
+    def _bracket_of(self, trial_id: str) -> int:
+        """Return the trial's bracket: a function of seed and name, so that there is nothing to keep and order does not matter."""
+        if len(self._bracket_sizes) == 1:
+            return 0
+        chance = Random(f"{self._seed}/{trial_id}")  # noqa: S311  (not a secret)
+        return chance.choices(range(len(self._bracket_sizes)), self._bracket_sizes)[0]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was recorded and decided, as JSON values."""
+        return {
+            "settings": self._settings(),
+            "seed": self._seed,
+            **self._rule.state_dict(),
+            "verdicts": {name: {"rule": why.rule, "numbers": dict(why.numbers)} for name, why in self._verdicts.items()},
+            "num_stopped": self._num_stopped,
+            "without_number": sorted(self._readings.lacking),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned.
+
+        Raises:
+            ValueError: If it comes from a scheduler with other levels, or another metric or mode: what was recorded would not compare.
+        """
+        self._check_settings(state)
+        self._seed = state["seed"]
+        self._rule.load_state_dict(state)
+        self._verdicts = {name: Reason(why["rule"], why["numbers"]) for name, why in state["verdicts"].items()}
+        self._num_stopped = state["num_stopped"]
+        self._readings = Readings(state["without_number"])
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "metric": self.metric,
+            "mode": self.mode,
+            "time_attr": self._time_attr,
+            "levels": list(self.levels),
+            "reduction_factor": self._reduction_factor,
+            "brackets": len(self._bracket_sizes),
+        }
+
+    def debug_string(self) -> str:
+        """Return how many trials it stopped, what stands on each rung, and which entries results lacked."""
+        parts = [f"{type(self).__name__}: {self._num_stopped} stopped"]
+        parts += [f"bracket {index}: {' | '.join(map(str, rungs))}" for index, rungs in enumerate(self._rule.summaries())]
+        parts += [str(self._readings)] if self._readings.lacking else []
+        return "; ".join(parts)
+
+
+def full_training(prefix: str) -> str:
+    """Return the rule that ends a trial which has trained as long as any may: it is complete, not cut short.
+
+    Example:
+        >>> full_training("asha")
+        'asha.max_t'
+    """
+    return f"{prefix}.max_t"

@@ -1,0 +1,185 @@
+"""PASHA: promotion up to a ceiling that rises only while the ranking of trials has not settled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from schedulers.decisions import Decision, Number
+from schedulers.scheduler import TrialView
+
+from .arguments import plain_number
+from .halving import HalvingScheduler, Plan, Report, RungRule
+from .promotion_rule import Promoter
+from .ranking_stability import crossing_distance, is_settled, percentile
+from .rush_threshold import KnownGood
+
+_FIRST_CEILING = 1
+"""Number of the first ceiling: of the two lowest levels the upper one, since rankings are compared from one level to the next."""
+
+
+@final
+class PASHAScheduler(HalvingScheduler):
+    """Promotes trials as ASHA does, at first to the second level only, and one level further whenever the ranking there is not settled.
+
+    Trials pause at each level they reach, and the best ``floor(n / reduction_factor)`` of it are promoted when a slot is free, as with
+    ``ASHAScheduler(type="promotion")``, but nobody above the *ceiling*. Each time a trial reaches the ceiling, the trials there are
+    ranked, and compared with how the same trials ranked one level lower. If one stands at a place that it did not hold there, nor
+    held within `epsilon`, the ceiling rises by a level. So training goes only as far as it takes to tell good from bad.
+
+    The noise that `epsilon` stands for is measured: two trials at the ceiling whose curves have crossed and crossed back are as good as
+    each other; `epsilon` is the 90th percentile of how far apart such pairs are at the ceiling, 0 as long as there is none, and what it
+    was before until there is one at a new ceiling.
+
+    **What comes out** is a configuration, not a trained model: train the best one anew, with as much as you want to spend. No trial need
+    ever reach `max_t`. All trials have to save and load checkpoints. Everything else, rare and repeated reports, missing metrics and
+    how it ends, is as with ``ASHAScheduler(type="promotion")``; the last resort takes one trial to the ceiling instead of `max_t`.
+
+    Args:
+        time_attr: Which entry of a result tells how long the trial has trained; must grow. `max_t` and `grace_period` are in its units.
+        metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        max_t: The highest level; the ceiling never rises above it, and trials that reach it are stopped.
+        grace_period: The lowest level, between 1 and `max_t`.
+        reduction_factor: One trial in this many is promoted from a level, and levels are this factor apart; more than 1.
+        epsilon: Up to which difference values count as equal, at least 0; None to measure it.
+
+    Attributes:
+        levels: Where trials are compared, in units of `time_attr`, ascending.
+
+    Raises:
+        TypeError: If a number is not a number.
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> scheduler = PASHAScheduler(metric="loss", mode="min", max_t=81)
+        >>> scheduler.levels, scheduler.ceiling
+        ((1, 3, 9, 27, 81), 3)
+
+    Reference:
+        Bohdal, Balles, Wistuba, Ermis, Archambeau, Zappella. PASHA: Efficient HPO and NAS with Progressive Resource Allocation.
+        ICLR 2023, arXiv 2207.06940, algorithm 1; sections 4.1 and 4.2 for ranking and noise.
+
+    Departures:
+        The ranking is looked at when a trial reaches the ceiling instead of at each report: nothing that it depends on changes in between.
+        Curves count from their beginning. Whoever can never be promoted is stopped early, as with ASHA.
+    """
+
+    prefix = "pasha"
+
+    def __init__(  # noqa: PLR0917  (positions are as with ASHA)
+        self,
+        time_attr: str = "training_iteration",
+        metric: str | None = None,
+        mode: str | None = None,
+        max_t: Number = 100,
+        grace_period: Number = 1,
+        reduction_factor: Number = 3,
+        epsilon: float | None = None,
+    ) -> None:
+        super().__init__(
+            time_attr=time_attr, metric=metric, mode=mode, max_t=max_t, grace_period=grace_period, reduction_factor=reduction_factor
+        )
+        self._given_epsilon = None if epsilon is None else plain_number("epsilon", epsilon)
+        if self._given_epsilon is not None and not 0 <= self._given_epsilon < math.inf:
+            raise ValueError(f"epsilon must be at least 0 and finite, got {epsilon}; None measures it")
+        self._promoter = Promoter(Plan(self.prefix, self.levels, self._reduction_factor), self._direction, KnownGood(0))
+        self._promoter.ceiling = min(_FIRST_CEILING, len(self.levels) - 1)
+        self._epsilon = float(self._given_epsilon or 0)
+        self._curves: dict[str, dict[float, float]] = {}
+        self._over: set[str] = set()
+        self._at_ceiling: list[str] = []
+        self._distances: list[float] = []
+
+    @property
+    def _rule(self) -> RungRule:
+        return self._promoter
+
+    @property
+    def ceiling(self) -> Number:
+        """The level above which nobody is promoted now."""
+        return self.levels[self._promoter.ceiling]
+
+    @property
+    def epsilon(self) -> float:
+        """Up to which difference values count as equal now."""
+        return self._epsilon
+
+    def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> Report:
+        value = self._readings.finite(result, str(self.metric))
+        if value is not None and not math.isnan(value):
+            self._curves.setdefault(trial.trial_id, {}).setdefault(time, value)
+            self._over.discard(trial.trial_id)
+        return Report(trial.trial_id, 0, time, value)
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        """Pause the trial at a level, and raise the ceiling where that shows that the ranking is not settled."""
+        decisions = super().on_trial_result(trial, result)
+        ranking = self._promoter.recorded_at(self._promoter.ceiling)
+        if trial.trial_id in ranking and trial.trial_id not in self._at_ceiling:
+            self._measure_noise(trial.trial_id)
+            if not self._is_settled(list(ranking)):
+                self._raise_ceiling()
+        return decisions
+
+    def _measure_noise(self, trial_id: str) -> None:
+        for other in self._at_ceiling:
+            distance = crossing_distance(self._curves.get(trial_id, {}), self._curves.get(other, {}), self.ceiling)
+            if distance is not None:
+                self._distances.append(distance)
+        self._at_ceiling.append(trial_id)
+        if self._distances and self._given_epsilon is None:
+            self._epsilon = percentile(self._distances, 90)
+
+    def _is_settled(self, ranking: Sequence[str]) -> bool:
+        below = self._promoter.ceiling - 1
+        return below < 0 or is_settled(self._promoter.recorded_at(below), ranking, self._epsilon)
+
+    def _raise_ceiling(self) -> None:
+        if self._promoter.ceiling == len(self.levels) - 1:
+            return
+        self._promoter.ceiling += 1
+        self._at_ceiling, self._distances = [], []
+        for trial_id in self._over:
+            self._curves.pop(trial_id, None)
+        self._over = set()
+
+    def _let_go(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
+        # Curves of the trials at the ceiling are compared with those that will come there; others that are over will never get there.
+        if trial_id in self._at_ceiling:
+            self._over.add(trial_id)
+        else:
+            self._curves.pop(trial_id, None)
+        return super()._let_go(trial_id, is_trained=is_trained)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was recorded and decided, as JSON values."""
+        return {
+            **super().state_dict(),
+            "epsilon": self._epsilon,
+            "curves": {trial_id: [[time, value] for time, value in curve.items()] for trial_id, curve in self._curves.items()},
+            "over": sorted(self._over),
+            "at_ceiling": list(self._at_ceiling),
+            "distances": list(self._distances),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned.
+
+        Raises:
+            ValueError: If it comes from a scheduler with other arguments: what was recorded would not compare.
+        """
+        super().load_state_dict(state)
+        self._epsilon = state["epsilon"]
+        self._curves = {trial_id: {time: value for time, value in curve} for trial_id, curve in state["curves"].items()}  # noqa: C416
+        self._over = set(state["over"])
+        self._at_ceiling = list(state["at_ceiling"])
+        self._distances = list(state["distances"])
+
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "epsilon": self._given_epsilon}
+
+    def debug_string(self) -> str:
+        """Return how far trials may train now, and what `ASHAScheduler` tells."""
+        return f"{super().debug_string()}; ceiling {self.ceiling:g}, epsilon {self._epsilon:.6g}"

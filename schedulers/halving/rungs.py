@@ -1,0 +1,256 @@
+"""Rungs: where trials of equal age are compared, the one idea that all of the successive-halving family share.
+
+A *level* is an amount of training, counted in the scheduler's ``time_attr``. At each level hangs a *rung*: the values that trials had
+when they reached it. A trial stands well on a rung while it is among the best ``1 / reduction_factor`` of what is recorded there.
+
+Four choices, each of which changes results, are made here and nowhere else:
+
+* **Levels are built by multiplication**, never by a logarithm: ``int(log(1000) / log(10))`` is 2, and a rung is gone.
+* **Room on a rung is rounded up**: of `n` values, its own included, the best ``ceil(n / reduction_factor)`` survive. So at least one
+  always does, and a short rung is lenient: the second best of five survives a factor of 4, as it would in synchronous halving.
+* **Equal values share the better rank.** Ties at the cutoff survive all, so that a coarse metric is not judged by order of arrival.
+* **A value that is not a number is worse than every number, and ties with nothing**: it ranks last of all that is there, also behind
+  earlier ones of its kind. A trial survives with it only alone on the first rung it comes to, as early results may not be defined yet;
+  on any later rung it has diverged.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from schedulers.decisions import Number
+
+
+def rung_levels(grace_period: Number, max_t: Number, reduction_factor: Number) -> tuple[Number, ...]:
+    """Return the levels ``grace_period * reduction_factor**k`` below `max_t`, and `max_t` itself.
+
+    Args:
+        grace_period: The lowest level, more than 0 and at most `max_t`.
+        max_t: The highest level; always the last one, and exactly so.
+        reduction_factor: Ratio of one level to the next, more than 1; only the last step may be shorter.
+
+    Example:
+        >>> rung_levels(1, 1000, 10)
+        (1, 10, 100, 1000)
+        >>> rung_levels(1, 100, 4)
+        (1, 4, 16, 64, 100)
+    """
+    levels: list[Number] = []
+    level = grace_period
+    # A product of floats may miss max_t by a rounding error; that must not hang a second rung right beside the last one.
+    while level < max_t and not math.isclose(level, max_t):
+        levels.append(level)
+        level *= reduction_factor
+    return (*levels, max_t)
+
+
+def bracket_sizes(levels: Sequence[Number], num_brackets: int) -> tuple[int, ...]:
+    """Return how many trials HyperBand starts in each bracket; bracket `b` has its lowest rung at ``levels[b]``.
+
+    A bracket's budget is its size times its number of rungs times its lowest level, so these sizes give all about the same budget.
+
+    Args:
+        levels: Ascending, the last one being a full training.
+        num_brackets: At most the number of levels.
+
+    Example:
+        >>> bracket_sizes((1, 3, 9, 27, 81), 5)
+        (81, 34, 15, 8, 5)
+    """
+    num_levels, max_t = len(levels), levels[-1]
+    return tuple(math.ceil(num_levels / (num_levels - b) * (max_t / levels[b])) for b in range(num_brackets))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a trial stood on a rung at the moment it was recorded there.
+
+    Attributes:
+        level: The rung's level.
+        value: The value recorded, NaN for one that is not a number.
+        rank: 1 for the best; equal values share the better rank.
+        num_recorded: How many values the rung held, this one included.
+        num_kept: How many of them survive, not counting ties at the cutoff.
+        cutoff: The worst value that survives, NaN where that is not a number.
+        is_first: Whether it is the first rung that the trial has come to.
+    """
+
+    level: Number
+    value: float
+    rank: int
+    num_recorded: int
+    num_kept: int
+    cutoff: float
+    is_first: bool = True
+
+    @property
+    def survives(self) -> bool:
+        """Whether the trial is good enough to go on."""
+        return self.rank <= self.num_kept and (self.is_first or not math.isnan(self.value))
+
+
+class _Rung:
+    """The values of one rung in ascending order, whatever the direction of optimisation."""
+
+    __slots__ = ("num_invalid", "num_skipped", "values")
+
+    def __init__(self) -> None:
+        self.values = array("d")
+        self.num_invalid = 0
+        self.num_skipped = 0
+
+    @property
+    def num_recorded(self) -> int:
+        return len(self.values) + self.num_invalid
+
+    def add(self, value: float) -> None:
+        if math.isnan(value):
+            self.num_invalid += 1
+        else:
+            insort(self.values, value)
+
+    def rank(self, value: float, mode: str) -> int:
+        if math.isnan(value):
+            return self.num_recorded
+        if mode == "min":
+            return bisect_left(self.values, value) + 1
+        return len(self.values) - bisect_right(self.values, value) + 1
+
+    def at_rank(self, rank: int, mode: str) -> float:
+        if not 1 <= rank <= len(self.values):
+            return math.nan
+        return self.values[rank - 1] if mode == "min" else self.values[-rank]
+
+    def state_dict(self) -> dict[str, Any]:
+        # JSON knows no infinity; float() reads it back from its name.
+        values = [value if math.isfinite(value) else str(value) for value in self.values]
+        return {"values": values, "num_invalid": self.num_invalid, "num_skipped": self.num_skipped}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.values = array("d", map(float, state["values"]))
+        self.num_invalid = int(state["num_invalid"])
+        self.num_skipped = int(state["num_skipped"])
+
+
+@dataclass(frozen=True, slots=True)
+class RungSummary:
+    """A rung as people want to see it.
+
+    Attributes:
+        level: The rung's level.
+        num_recorded: How many trials were compared on it.
+        num_skipped: How many trials jumped over it by reporting too rarely, and were never compared on it.
+        cutoff: The worst value that survives now; NaN for an empty rung.
+    """
+
+    level: Number
+    num_recorded: int
+    num_skipped: int
+    cutoff: float
+
+    def __str__(self) -> str:
+        """Return the summary in a few words, e.g. ``level 4: 7 recorded, 0 skipped, cutoff 0.25``."""
+        return f"level {self.level:g}: {self.num_recorded} recorded, {self.num_skipped} skipped, cutoff {self.cutoff:.6g}"
+
+
+@final
+class Rungs:
+    """The rungs of one bracket. Recording costs O(log n) comparisons in the number of values, and eight bytes each.
+
+    A trial climbs: it is recorded at most once per level and never below a level at which it has been. So results that are repeated or
+    arrive out of order after a crash change nothing, and a trial that reports rarely cannot put a late value on a low rung, where
+    it would be compared with younger trials; the rungs that it jumped over count it as skipped for good.
+
+    Args:
+        levels: Ascending amounts of training, at least one; see `rung_levels`.
+        reduction_factor: One trial in this many survives a rung.
+        mode: ``"min"`` or ``"max"``: whether smaller or larger values are better.
+
+    Example:
+        >>> rungs = Rungs(rung_levels(1, 9, 3), reduction_factor=3, mode="min")
+        >>> rungs.record("a", level=1, value=0.5).survives
+        True
+        >>> rungs.record("b", level=1, value=0.7)
+        Standing(level=1, value=0.7, rank=2, num_recorded=2, num_kept=1, cutoff=0.5, is_first=True)
+    """
+
+    def __init__(self, levels: Sequence[Number], reduction_factor: Number, mode: str) -> None:
+        self.levels = tuple(levels)
+        self._reduction_factor = reduction_factor
+        self._mode = mode
+        self._rungs = tuple(_Rung() for _ in self.levels)
+        self._highest: dict[str, int] = {}
+
+    def reached(self, time: Number) -> Number | None:
+        """Return the highest level at or below `time`, None below the lowest."""
+        index = bisect_right(self.levels, time) - 1
+        return self.levels[index] if index >= 0 else None
+
+    def record(self, trial_id: str, level: Number, value: float, lowest: Number = 0) -> Standing | None:
+        """Record a trial's value at a level, and every level below that it has not been at as skipped.
+
+        Args:
+            trial_id: The trial.
+            level: One of `levels`.
+            value: What it has reached; NaN where that is not a number.
+            lowest: The level at which it was to be compared first; it has skipped none below.
+
+        Returns:
+            How it stands among all that were recorded there so far; None where it has been at this level or a higher one before, and
+            nothing is recorded.
+
+        Raises:
+            ValueError: If there is no such level.
+        """
+        index = self._index(level)
+        before = self._highest.get(trial_id, -1)
+        if index <= before:
+            return None
+        self._highest[trial_id] = index
+        for skipped in self._rungs[max(before + 1, bisect_left(self.levels, lowest)) : index]:
+            skipped.num_skipped += 1
+        self._rungs[index].add(value)
+        return self._standing(index, value, is_first=before < 0)
+
+    def _index(self, level: Number) -> int:
+        index = bisect_left(self.levels, level)
+        if index == len(self.levels) or self.levels[index] != level:
+            raise ValueError(f"level must be one of {self.levels}, got {level!r}; reached(time) returns the one to record at")
+        return index
+
+    def _standing(self, index: int, value: float, *, is_first: bool) -> Standing:
+        rung = self._rungs[index]
+        num_kept = self._num_kept(rung)
+        return Standing(
+            level=self.levels[index],
+            value=value,
+            rank=rung.rank(value, self._mode),
+            num_recorded=rung.num_recorded,
+            num_kept=num_kept,
+            cutoff=rung.at_rank(num_kept, self._mode),
+            is_first=is_first,
+        )
+
+    def _num_kept(self, rung: _Rung) -> int:
+        return math.ceil(rung.num_recorded / self._reduction_factor)
+
+    def __iter__(self) -> Iterator[RungSummary]:
+        """Yield a summary of each rung, lowest first."""
+        for level, rung in zip(self.levels, self._rungs, strict=True):
+            cutoff = rung.at_rank(self._num_kept(rung), self._mode)
+            yield RungSummary(level, rung.num_recorded, rung.num_skipped, cutoff)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything recorded, as JSON values."""
+        return {"highest": dict(self._highest), "rungs": [rung.state_dict() for rung in self._rungs]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned from rungs with the same levels."""
+        self._highest = dict(state["highest"])
+        for rung, saved in zip(self._rungs, state["rungs"], strict=True):
+            rung.load_state_dict(saved)

@@ -1,0 +1,113 @@
+"""The stopping rule of successive halving: a trial that is not good enough for its age is stopped, and nobody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+from schedulers.decisions import Decision, Number, Reason, Resume, Stop
+from schedulers.metric_reader import strict
+from schedulers.scheduler import ExperimentView, TrialView
+
+from .halving import Plan, Report, RungRule, full_training
+from .rungs import Rungs, Standing
+from .rush_threshold import KnownGood
+
+
+@final
+class Stopping(RungRule):
+    """Stops a trial at a rung unless it is among the best ``ceil(n / reduction_factor)`` of the `n` values there.
+
+    Args:
+        plan: Levels and brackets.
+        direction: Returns ``"min"`` or ``"max"``, not before the first report.
+        known_good: Trials that set a bar for the others.
+
+    Example:
+        >>> from schedulers.scheduler import NoExperiment
+        >>> rule = Stopping(Plan("asha", (1, 3, 9), 3), lambda: "min", KnownGood(0))
+        >>> rule.judge(Report("a", 0, time=1, value=0.1), NoExperiment())
+        ()
+        >>> [stop.reason.rule for stop in rule.judge(Report("b", 0, time=1, value=0.2), NoExperiment())]
+        ['asha.rung']
+    """
+
+    def __init__(self, plan: Plan, direction: Callable[[], str], known_good: KnownGood) -> None:
+        self._plan = plan
+        self._direction = direction
+        self._known_good = known_good
+        self._brackets: tuple[Rungs, ...] = ()
+
+    def join(self, trial_id: str, bracket: int) -> None:
+        """Count the trial among the known good ones, if it is one."""
+        self._known_good.join(trial_id)
+
+    def leave(self, trial_id: str, bracket: int, experiment: ExperimentView, *, is_trained: bool) -> Sequence[Decision]:
+        """Do nothing: who is over is compared with all the same."""
+        return ()
+
+    def judge(self, report: Report, experiment: ExperimentView) -> Sequence[Decision]:
+        """Stop the trial where it is not good enough for its age, or has reached the last level."""
+        standing = self._record(report)
+        max_t = self._plan.levels[-1]
+        if report.time >= max_t:
+            reason = Reason(full_training(self._plan.prefix), {**_numbers_of(report, standing), "max_t": max_t})
+            return (Stop(report.trial_id, reason, is_complete=True),) if self._plan.stops_last_trials else ()
+        if standing is None:
+            return ()
+        if not standing.survives:
+            return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.rung", _numbers_of(report, standing))),)
+        if not self._known_good.admits(report.trial_id, standing.level, standing.value, self._direction()):
+            numbers = {**_numbers_of(report, standing), "threshold": self._known_good.threshold(standing.level)}
+            return (Stop(report.trial_id, Reason(f"{self._plan.prefix}.known_good", numbers)),)
+        return ()
+
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int, experiment: ExperimentView) -> Sequence[Decision]:
+        """Let paused trials go on: whoever paused them, nothing here waits for anything."""
+        return [Resume(trial.trial_id, Reason(f"{self._plan.prefix}.goes_on")) for trial in trials[:num_free_slots]]
+
+    def _record(self, report: Report) -> Standing | None:
+        rungs = self._rungs_of(report.bracket)
+        level = rungs.reached(report.time)
+        if level is None or report.value is None:
+            return None
+        standing = rungs.record(report.trial_id, level, report.value, lowest=report.lowest)
+        if standing is not None:
+            self._known_good.record(report.trial_id, level, report.value, self._direction())
+        return standing
+
+    def _rungs_of(self, bracket: int) -> Rungs:
+        if not self._brackets:
+            mode = self._direction()
+            plan = self._plan
+            self._brackets = tuple(Rungs(plan.levels[start:], plan.reduction_factor, mode) for start in range(plan.num_brackets))
+        return self._brackets[bracket]
+
+    def summaries(self) -> Sequence[Rungs]:
+        """Return the rungs of each bracket, none before the first report."""
+        return self._brackets
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was recorded, as JSON values."""
+        return {"brackets": [rungs.state_dict() for rungs in self._brackets], "known_good": self._known_good.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        for bracket, saved in enumerate(state["brackets"]):
+            self._rungs_of(bracket).load_state_dict(saved)
+        self._known_good.load_state_dict(state["known_good"])
+
+
+def _numbers_of(report: Report, standing: Standing | None) -> dict[str, Number | str]:
+    of_report: dict[str, Number | str] = {"time": strict(report.time), "bracket": report.bracket}
+    if standing is None:
+        return of_report
+    return {
+        "rung": standing.level,
+        "value": strict(standing.value),
+        "cutoff": strict(standing.cutoff),
+        "rank": standing.rank,
+        "num_recorded": standing.num_recorded,
+        "num_kept": standing.num_kept,
+        **of_report,
+    }

@@ -1,0 +1,228 @@
+"""Population based bandits: population based training in which a model of past intervals chooses the new hyperparameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from importlib.util import find_spec
+from operator import getitem
+from typing import Any, ClassVar, final
+
+from schedulers.decisions import Number
+from schedulers.scheduler import TrialView
+from searchers.space import Float, Integer, Path, flat_name
+
+from .explore import CustomExplore, checked_explore, customised, named_generator, replaced, with_missing
+from .members import Member
+from .population_scheduler import PopulationScheduler
+from .slot_sharing import LIVE
+
+MAX_ROWS = 1000
+"""How many of the latest intervals the model is fitted to."""
+_MIN_ROWS = 3
+
+
+@final
+class PB2(PopulationScheduler):
+    """PB2: like `PopulationBasedTraining`, but a Gaussian process says with which hyperparameters a clone goes on.
+
+    Of each interval of each member it is recorded what the hyperparameters were, and by how much the score got better. A clone gets the
+    hyperparameters with the largest upper confidence bound of that, given when and at which score it begins, less what the other members
+    are trying already. The first few clones, before there is anything to learn from, get random ones. Made for small populations.
+
+    When members pause for each other, who may be a donor, and what happens when something is missing: see `PopulationScheduler`.
+
+    Args:
+        time_attr: Which entry of a result tells how long the trial has trained; must grow, and go on from a checkpoint as it stood there.
+        metric: What to compare, by flattened name; None to take ``TuneConfig(metric=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        perturbation_interval: How long members train from turn to turn, in units of `time_attr`; more than 0.
+        hyperparam_bounds: ``[low, high]`` for each hyperparameter to be chosen, nested as in the configuration; both ends included. Whole
+            where the bounds are and the donor's value is whole. One that ``param_space`` lacks is sampled uniformly, as a float:
+            put ``randint`` there for a whole number.
+        quantile_fraction: Which part of the population becomes clones, and which is cloned; from 0, for none, to 0.5.
+        log_config: Whether the engine shall log who took over what.
+        require_attrs: Whether to tell the user about results without `time_attr` or the metric; nothing is decided on those.
+        synch: Whether members wait for each other at each interval, and are compared all together.
+        custom_explore_fn: Takes the new configuration and returns the one to go on with.
+
+    Raises:
+        ImportError: If scikit-learn is not installed.
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> PB2("training_iteration", "reward", "max", 5, {"lr": [1e-4, 1e-1]}).debug_string()
+        'PB2: 0 members, 0 clones, 0 told to wait; 0 intervals learnt from'
+
+    Reference:
+        Parker-Holder, Nguyen, Roberts. Provably Efficient Online Hyperparameter Optimization with Population-Based Bandits. NeurIPS 2020,
+        arXiv 2002.02518.
+
+    Departures:
+        From the paper, as from Ray Tune: the acquisition function is searched with 1000 random points and 300 around the best of them, all
+        at once, rather than by gradient steps from a few. From Ray Tune: everything that `PopulationBasedTraining` says but for exploring.
+    """
+
+    prefix: ClassVar[str] = "pb2"
+
+    def __init__(  # noqa: PLR0917  (positions are given, too)
+        self,
+        time_attr: str = "time_total_s",
+        metric: str | None = None,
+        mode: str | None = None,
+        perturbation_interval: Number = 60.0,
+        hyperparam_bounds: Mapping[str, Any] | None = None,
+        quantile_fraction: float = 0.25,
+        log_config: bool = True,
+        require_attrs: bool = True,
+        synch: bool = False,
+        custom_explore_fn: CustomExplore | None = None,
+    ) -> None:
+        super().__init__(
+            time_attr=time_attr,
+            metric=metric,
+            mode=mode,
+            perturbation_interval=perturbation_interval,
+            quantile_fraction=quantile_fraction,
+            log_config=log_config,
+            require_attrs=require_attrs,
+            synch=synch,
+        )
+        if not hyperparam_bounds:
+            raise ValueError(f"hyperparam_bounds must name a hyperparameter, got {hyperparam_bounds!r}; give e.g. {{'lr': [1e-4, 1e-1]}}")
+        self._bounds = dict(_bounds(hyperparam_bounds, ()))
+        self._custom_explore_fn = checked_explore(custom_explore_fn)
+        self._rows: list[list[float]] = []
+        self._gains: list[float] = []
+        self._assigned: dict[str, list[float]] = {}
+        _check_installed()
+
+    def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the search space with those of `hyperparam_bounds` that it lacks, as floats."""
+        return with_missing(space, replaced({}, {path: bound.floats for path, bound in self._bounds.items()}))
+
+    def _on_turn(self, trial: TrialView, member: Member, begin: float) -> None:
+        """Record the interval that is over."""
+        self._assigned.pop(member.trial_id, None)
+        units = self._units(trial.config)
+        begin = max(begin, member.curve.points[0].time)
+        before, after = member.curve.at(begin), member.curve.score
+        if units is None or begin >= member.time or not (math.isfinite(before) and math.isfinite(after)):
+            return
+        gain = (after - before) / (member.time - begin) * self._interval
+        self._rows.append([begin / self._interval, before, *units])
+        self._gains.append(gain if self.mode == "max" else -gain)
+        del self._rows[:-MAX_ROWS], self._gains[:-MAX_ROWS]
+
+    def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:
+        rng = named_generator(f"{self._seed}/{event}/{target.trial_id}/explore")
+        if len(self._rows) < _MIN_ROWS:
+            units = [float(unit) for unit in rng.random(len(self._bounds))]
+        else:
+            from .time_varying_gp import propose  # noqa: PLC0415  (scikit-learn takes a second to load)
+
+            now = [donor.time / self._interval, donor.curve.score]
+            units = propose(self._rows, self._gains, now, list(self._busy(target)), rng)
+        config = self._config_of(donor)
+        new = replaced(
+            config, {path: bound.value(unit, _at(config, path)) for (path, bound), unit in zip(self._items(), units, strict=True)}
+        )
+        new = customised(new, self._custom_explore_fn)
+        self._assigned[target.trial_id] = self._units(new) or units
+        return new
+
+    def _busy(self, target: Member) -> Iterator[list[float]]:
+        """Yield a row for what each of the others is trying at the moment."""
+        for trial_id, member in self._members.items():
+            trial = self.experiment.trials.get(trial_id)
+            if member is target or trial is None or trial.status not in LIVE or not member.curve.points:
+                continue
+            units = self._assigned.get(trial_id) or self._units(trial.config)
+            score = member.curve.at(member.turn_time)
+            if units is not None and math.isfinite(score):
+                yield [member.turn_time / self._interval, score, *units]
+
+    def _items(self) -> Sequence[tuple[Path, _Bound]]:
+        return tuple(self._bounds.items())
+
+    def _units(self, config: Mapping[str, Any]) -> list[float] | None:
+        """Return where the hyperparameters lie between their bounds, None if one is missing or no number."""
+        try:
+            return [bound.unit(_at(config, path)) for path, bound in self._bounds.items()]
+        except (TypeError, ValueError):
+            return None
+
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "hyperparameters": [flat_name(path) for path in self._bounds]}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the facts so far have led to, as JSON values."""
+        rows = [list(row) for row in self._rows]
+        assigned = {trial_id: list(units) for trial_id, units in self._assigned.items()}
+        return {**super().state_dict(), "rows": rows, "gains": list(self._gains), "assigned": assigned}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned.
+
+        Raises:
+            ValueError: If it comes from a scheduler that measures otherwise or chooses other hyperparameters.
+        """
+        super().load_state_dict(state)
+        self._rows = [list(row) for row in state["rows"]]
+        self._gains = list(state["gains"])
+        self._assigned = {trial_id: list(units) for trial_id, units in state["assigned"].items()}
+
+    def debug_string(self) -> str:
+        """Return what `PopulationScheduler.debug_string` does, and how much there is to learn from."""
+        return f"{super().debug_string()}; {len(self._rows)} intervals learnt from"
+
+
+@final
+class _Bound:
+    """The range of one hyperparameter."""
+
+    __slots__ = ("_integers", "floats")
+
+    def __init__(self, low: Number, high: Number) -> None:
+        self.floats = Float(low, high)
+        self._integers = Integer(low, high) if isinstance(low, int) and isinstance(high, int) else None
+
+    def unit(self, value: Any) -> float:
+        return self.floats.to_unit(value)
+
+    def value(self, unit: float, current: Any) -> Any:
+        """Return the value at a place between 0 and 1, of the kind that the current one is of."""
+        value = self.floats.from_unit(unit)
+        is_whole = current is None or (isinstance(current, int) and not isinstance(current, bool))
+        return self._integers.clip(value) if self._integers and is_whole else value
+
+
+def _bounds(spec: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, _Bound]]:
+    for key, bound in spec.items():
+        here = (*path, key)
+        if isinstance(bound, Mapping):
+            yield from _bounds(bound, here)
+            continue
+        is_pair = isinstance(bound, list | tuple) and len(bound) == 2  # noqa: PLR2004  (low and high)
+        if not is_pair or not all(isinstance(end, int | float) and not isinstance(end, bool) for end in bound):
+            raise TypeError(f"hyperparam_bounds must hold two numbers, got {bound!r} for {flat_name(here)!r}; give [low, high]")
+        low, high = bound
+        if not (low < high and math.isfinite(high - low)):
+            raise ValueError(
+                f"hyperparam_bounds must be finite, the lower one first, got {bound!r} for {flat_name(here)!r}; turn them round"
+            )
+        yield here, _Bound(low, high)
+
+
+def _at(config: Any, path: Path) -> Any:
+    try:
+        return reduce(getitem, path, config)
+    except (IndexError, KeyError, TypeError):
+        return None
+
+
+def _check_installed() -> None:
+    if find_spec("sklearn") is None:
+        raise ImportError('PB2 needs scikit-learn for its model; install it with: pip install "tuner-hpo[sklearn]"')

@@ -1,0 +1,387 @@
+"""What all schedulers that train a population have in common: turns, generations, slots that are shared, and clones."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+from schedulers.decisions import Decision, Exploit, Number, Pause, Reason, Resume, Save
+from schedulers.halving.arguments import check_names, plain_number
+from schedulers.metric_mode import DirectedScheduler, require_direction
+from schedulers.metric_reader import Readings, strict
+from schedulers.scheduler import TrialView
+
+from .members import Comparison, Member, Point, compare
+from .slot_sharing import LIVE, has_to_share
+
+_NO_CHECKPOINTS = "nobody can be paused or cloned, since no trial has saved a checkpoint so far; save one at every perturbation_interval"
+_ALONE = "a population of one has nobody to learn from; set num_samples to the size of the population"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who shall take over whose weights, with which hyperparameters.
+
+    Attributes:
+        target: The member that gives up its weights.
+        donor: The member that lends its own.
+        config: The hyperparameters with which the target goes on.
+        rule: Last part of the reason's name.
+        numbers: The numbers on which it is based.
+    """
+
+    target: Member
+    donor: Member
+    config: Mapping[str, Any]
+    rule: str
+    numbers: Mapping[str, Number | str]
+
+
+class PopulationScheduler(DirectedScheduler):
+    """Gives each member of a population its turn after every interval, and lets a subclass decide who then becomes whose clone.
+
+    **Turns.** A member has its turn at the first result at least `perturbation_interval` after its last turn, or after the checkpoint from
+    which it was cloned. It is then asked to save, where trials save on demand, so that it can be a donor.
+
+    **Slots that are shared.** If not all trials that are there or still to come fit in at once, a member pauses at each turn while another
+    one waits. New members come first; then the one that has trained least goes on, the oldest of equals. So nobody who waits is left
+    behind: meanwhile every other one trains at most one interval, and one result more, beyond where it or the waiting one stood when the
+    wait began, whichever is more. (A member that takes over later weights jumps, of course.)
+
+    **Generations.** With `synch`, members pause at the turn at which they may become clones, until all that are not over have come there;
+    then clones are decided upon, all at one step, and all go on. A member that ends or fails is waited for no longer.
+
+    **Donors** are compared as `population` says, and need a checkpoint of the weights they have now. Members that have ended well stay in
+    the comparison as long as they have one; those that failed do not. A donor that has none, but is running and saves on demand, is told
+    to, and waited for; otherwise it is passed over, and where no trial has ever saved, `remarks` say so. A donor's checkpoint may be older
+    than what is given up for it: a clone becomes one again only after it has been trained for longer than that.
+
+    **When something is missing.** A result without ``time_attr`` or the metric decides nothing; `debug_string` tells which was missing, and
+    `remarks` as well with `require_attrs`. A metric that is there but None, NaN or infinite, in whatever direction, counts as worst.
+
+    **Repeated results**, after a crash or a restore, are not judged again; a member that was told to pause is told so again.
+
+    Args:
+        time_attr: Which entry of a result tells how long the trial has trained; must grow.
+        metric: What to compare, by flattened name; None to take the experiment's.
+        mode: ``"min"`` or ``"max"``; None to take the experiment's.
+        perturbation_interval: How long members train from turn to turn, in units of `time_attr`; more than 0.
+        burn_in_period: No member becomes a clone before this time.
+        quantile_fraction: Which part of the population clones and is cloned, from 0 to 0.5.
+        log_config: Whether the engine shall log who took over what.
+        require_attrs: Whether to tell the user about results in which something is missing.
+        synch: Whether the population is compared in generations.
+
+    Attributes:
+        needs_population: True: all trials are one population, so that no searcher may leave some of them for later.
+        log_config: As given.
+
+    Raises:
+        TypeError: If a number is not a number.
+        ValueError: If an argument is out of range.
+    """
+
+    needs_population: ClassVar[bool] = True
+    changes_trials: ClassVar[bool] = True
+    first_comparison: ClassVar[str | None] = "perturbation_interval"
+    prefix: ClassVar[str]
+    """What the names of its reasons begin with."""
+
+    def __init__(
+        self,
+        *,
+        time_attr: str,
+        metric: str | None,
+        mode: str | None,
+        perturbation_interval: Number,
+        burn_in_period: Number = 0.0,
+        quantile_fraction: Number = 0.25,
+        log_config: bool,
+        require_attrs: bool,
+        synch: bool,
+    ) -> None:
+        check_names(time_attr, metric, mode)
+        self._interval = plain_number("perturbation_interval", perturbation_interval)
+        self._burn_in = plain_number("burn_in_period", burn_in_period)
+        self._quantile_fraction = plain_number("quantile_fraction", quantile_fraction)
+        _check_ranges(self._interval, self._burn_in, self._quantile_fraction)
+        self.metric, self.mode, self.log_config = metric, mode, log_config
+        self._time_attr, self._require_attrs, self._synch = time_attr, require_attrs, synch
+        self._members: dict[str, Member] = {}
+        self._num_generations: dict[str, int] = {}
+        self._num_clones = 0
+        self._readings = Readings()
+        self._told: set[str] = set()
+
+    @abstractmethod
+    def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:
+        """Return the hyperparameters with which a clone goes on; `event` names the chance to draw from."""
+
+    def _plan(self, member: Member, event: str) -> Plan | None:
+        """Decide whether a member becomes a clone: truncation selection, a random one of the best for each of the worst."""
+        comparison = compare(member, self._peers(member), str(self.mode), f"{self._seed}/{event}")
+        if comparison is None:
+            return None
+        size = comparison.quantile_size(self._quantile_fraction)
+        if comparison.rank(member) <= len(comparison.members) - size:
+            return None
+        donors = [other for other in comparison.members[:size] if self._can_donate(other)]
+        if not donors:
+            return None
+        donor = Random(f"{self._seed}/{event}/{member.trial_id}/donor").choice(donors)  # noqa: S311  (not a secret)
+        config = self._new_config(member, donor, event)
+        return Plan(member, donor, config, "exploit", {**comparison_numbers(comparison, member, donor), "num_in_quantile": size})
+
+    def _has_evolution(self, member: Member) -> bool:
+        """Return whether a member may become a clone in the turn it has now."""
+        return member.time >= self._burn_in and member.is_further
+
+    def _group(self, member: Member) -> str:
+        """Return the name of those with which a member forms generations."""
+        return ""
+
+    def _on_turn(self, trial: TrialView, member: Member, begin: float) -> None:
+        """Learn that a member has trained from a time until its last result, before it is decided about."""
+
+    def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
+        """Take the trial into the population.
+
+        Raises:
+            ValueError: If nobody can tell how large the population will be.
+        """
+        if self.experiment.max_trials is None:
+            raise ValueError("the size of the population must be known, got a search without end; set num_samples to the number of members")
+        self._check_size(self.experiment.max_trials)
+        self._member(trial)
+        return ()
+
+    def _check_size(self, num_members: int) -> None:
+        if num_members == 1:
+            self._say(_ALONE)
+
+    def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
+        """Give the member its turn if its interval is over."""
+        require_direction(self)
+        member = self._member(trial)
+        point = self._read(result)
+        if point is None:
+            return ()
+        is_new = member.record(point)
+        if member.paused_at is not None:
+            return self._pause(member) if point.time >= member.paused_at else ()
+        if not is_new or member.time < member.turn_time + self._interval:
+            return ()
+        begin = member.turn_time
+        member.begin_turn()
+        self._on_turn(trial, member, begin)
+        return self._take_turn(trial, member)
+
+    def on_trial_complete(self, trial: TrialView, result: Mapping[str, Any] | None) -> Sequence[Decision]:
+        """Wait for the trial no longer; as long as it has a checkpoint it may be a donor."""
+        return self._leave(trial)
+
+    def on_trial_error(self, trial: TrialView) -> Sequence[Decision]:
+        """Wait for the trial no longer."""
+        return self._leave(trial)
+
+    def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
+        """Let those go on that have trained least, once all members are there; finish the generations that are complete."""
+        if not self.experiment.no_more_trials:
+            return ()
+        paused = [self._member(trial) for trial in trials if trial.status == "PAUSED"]
+        ready = sorted((member for member in paused if not member.is_waiting), key=_seniority)
+        return [*self._finish(list(self._complete_generations())), *(self._resume(member) for member in ready[:num_free_slots])]
+
+    def _take_turn(self, trial: TrialView, member: Member) -> Sequence[Decision]:
+        has_evolution = self._has_evolution(member)
+        can_pause = self._can_pause()
+        if has_evolution and not can_pause:
+            self._say(_NO_CHECKPOINTS)
+            # Code that saves rarely may yet do so; where a second turn comes first, the engine ends what would be a random search.
+            return () if member.num_turns == 1 else [Pause(member.trial_id, self._reason("no_checkpoints", member))]
+        if has_evolution and self._synch and can_pause:
+            member.paused_at, member.is_waiting = member.time, True
+            return self._pause(member)
+        is_shared = can_pause and has_to_share(trial, self.experiment)
+        plan = self._plan(member, f"{member.trial_id}/{member.num_turns}") if has_evolution and not self._synch else None
+        if plan is not None:
+            return [*self._carry_out(plan), *(() if is_shared else [self._resume(member)])]
+        if is_shared:
+            member.paused_at = member.time
+            return self._pause(member)
+        is_donor_soon = self.experiment.can_save_on_demand and member.time + self._interval >= self._burn_in
+        return [Save(member.trial_id, self._reason("save", member))] if is_donor_soon else ()
+
+    def _pause(self, member: Member) -> Sequence[Decision]:
+        return [Pause(member.trial_id, self._reason("generation" if member.is_waiting else "share", member))]
+
+    def _resume(self, member: Member) -> Resume:
+        member.go_on()
+        return Resume(member.trial_id, self._reason("resume", member))
+
+    def _reason(self, rule: str, member: Member) -> Reason:
+        numbers = {"time": strict(member.time), "score": strict(member.curve.score), "turn": member.num_turns}
+        return Reason(f"{self.prefix}.{rule}", numbers)
+
+    def _can_pause(self) -> bool:
+        return self.experiment.can_save_on_demand or any(trial.has_checkpoint for trial in self.experiment.trials.values())
+
+    def _complete_generations(self) -> Iterator[list[Member]]:
+        """Yield the members of each generation that nobody is missing in."""
+        groups: dict[str, list[TrialView]] = {}
+        for trial in self.experiment.trials.values():
+            if trial.status in LIVE:
+                groups.setdefault(self._group(self._member(trial)), []).append(trial)
+        for trials in groups.values():
+            members = [self._member(trial) for trial in trials]
+            if all(member.is_waiting for member in members) and all(trial.status == "PAUSED" for trial in trials):
+                yield members
+
+    def _finish(self, generations: Sequence[Sequence[Member]]) -> Sequence[Decision]:
+        """Decide who becomes whose clone, and let all go on."""
+        # All are decided upon before one of them is a clone: who stands where must not depend on the order.
+        plans = [plan for generation in generations for plan in self._plans(generation)]
+        targets = {plan.target for plan in plans}
+        cloned = [decision for plan in plans if plan.donor not in targets for decision in self._carry_out(plan)]
+        ready = sorted((member for generation in generations for member in generation), key=_seniority)
+        return [*cloned, *(self._resume(member) for member in ready)]
+
+    def _plans(self, generation: Sequence[Member]) -> list[Plan]:
+        group = self._group(generation[0])
+        self._num_generations[group] = self._num_generations.get(group, 0) + 1
+        event = f"{group}/generation {self._num_generations[group]}"
+        return [plan for member in generation if (plan := self._plan(member, event)) is not None]
+
+    def _carry_out(self, plan: Plan) -> Sequence[Decision]:
+        target, donor = plan.target, self.experiment.trials[plan.donor.trial_id]
+        is_saved = _has_own_checkpoint(donor, plan.donor)
+        view = self.experiment.trials.get(target.trial_id)
+        own = None if view is None else view.checkpoint_index
+        numbers: dict[str, Number | str] = {**plan.numbers, "donor": donor.trial_id, "turn": target.num_turns}
+        if is_saved and donor.checkpoint_iteration is not None:
+            numbers["checkpoint_iteration"] = donor.checkpoint_iteration
+        iteration = donor.checkpoint_iteration if is_saved else None
+        target.become_clone(plan.donor, iteration, own, is_awaited=not is_saved)
+        target.go_on()
+        self._num_clones += 1
+        index = donor.checkpoint_index if is_saved else None
+        exploit = Exploit(target.trial_id, donor.trial_id, plan.config, Reason(f"{self.prefix}.{plan.rule}", numbers), index)
+        return [exploit] if is_saved else [Save(donor.trial_id, self._reason("save", plan.donor)), exploit]
+
+    def _peers(self, member: Member) -> list[Member]:
+        """Return all others that have something to compare with: those that go on, and those that have ended with a checkpoint."""
+        return [other for other in self._members.values() if other is not member and self._is_present(other)]
+
+    def _is_present(self, member: Member) -> bool:
+        trial = self.experiment.trials.get(member.trial_id)
+        if trial is None:
+            return False
+        return trial.status in LIVE or (trial.status == "TERMINATED" and _has_own_checkpoint(trial, member))
+
+    def _can_donate(self, member: Member) -> bool:
+        trial = self.experiment.trials.get(member.trial_id)
+        if trial is None or not self._is_present(member) or not math.isfinite(member.curve.score):
+            return False
+        return _has_own_checkpoint(trial, member) or (self.experiment.can_save_on_demand and trial.status == "RUNNING")
+
+    def _config_of(self, member: Member) -> Mapping[str, Any]:
+        return self.experiment.trials[member.trial_id].config
+
+    def _member(self, trial: TrialView) -> Member:
+        if trial.trial_id not in self._members:
+            self._members[trial.trial_id] = Member(trial.trial_id, len(self._members))
+        return self._members[trial.trial_id]
+
+    def _leave(self, trial: TrialView) -> Sequence[Decision]:
+        self._member(trial).go_on()
+        for member in self._members.values():
+            if member.awaited_donor == trial.trial_id and not _has_own_checkpoint(trial, self._member(trial)):
+                member.stay_itself()
+        return ()
+
+    def _read(self, result: Mapping[str, Any]) -> Point | None:
+        lacking = set(self._readings.lacking)
+        time = self._readings.amount(result, self._time_attr)
+        score = self._readings.finite(result, str(self.metric))
+        for name in sorted(self._readings.lacking - lacking) if self._require_attrs else ():
+            self._say(f"results must have a number under {name!r} for trials to be compared, got one without; report it every time")
+        if time is None or not math.isfinite(time) or score is None:
+            return None
+        iteration = result.get("training_iteration")
+        return Point(time, score, iteration if isinstance(iteration, int) else None)
+
+    def _say(self, remark: str) -> None:
+        if remark not in self._told:
+            self._told.add(remark)
+            self.remarks = [*self.remarks, remark]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the facts so far have led to, as JSON values."""
+        return {
+            "settings": self._settings(),
+            "seed": self._seed,
+            "members": [member.state_dict() for member in self._members.values()],
+            "num_generations": dict(self._num_generations),
+            "num_clones": self._num_clones,
+            "lacking": sorted(self._readings.lacking),
+            "told": sorted(self._told),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned.
+
+        Raises:
+            ValueError: If it comes from a scheduler that measures otherwise: what was recorded would not compare.
+        """
+        self._check_settings(state)
+        self._seed = state["seed"]
+        self._members = {saved["trial_id"]: Member.from_state(number, saved) for number, saved in enumerate(state["members"])}
+        self._num_generations = dict(state["num_generations"])
+        self._num_clones = state["num_clones"]
+        self._readings = Readings(state["lacking"])
+        self._told = set(state["told"])
+
+    def _settings(self) -> dict[str, Any]:
+        return {"metric": self.metric, "mode": self.mode, "time_attr": self._time_attr}
+
+    def debug_string(self) -> str:
+        """Return how large the population is, how many clones there were, who waits, and which entries results lacked."""
+        num_waiting = sum(member.paused_at is not None for member in self._members.values())
+        parts = [f"{type(self).__name__}: {len(self._members)} members, {self._num_clones} clones, {num_waiting} told to wait"]
+        return "; ".join([*parts, *([str(self._readings)] if self._readings.lacking else [])])
+
+
+def _seniority(member: Member) -> tuple[float, int]:
+    return member.time, member.number
+
+
+def _has_own_checkpoint(trial: TrialView, member: Member) -> bool:
+    """Return whether its latest checkpoint is of the weights that the member has now."""
+    return trial.checkpoint_index is not None and trial.checkpoint_index > member.distrusted
+
+
+def comparison_numbers(comparison: Comparison, member: Member, donor: Member) -> dict[str, Number | str]:
+    """Return how two members stood, for a reason."""
+    return {
+        "step": strict(comparison.step),
+        "score": strict(comparison.score(member)),
+        "donor_score": strict(comparison.score(donor)),
+        "rank": comparison.rank(member),
+        "donor_rank": comparison.rank(donor),
+        "num_compared": len(comparison.members),
+        "time": strict(member.time),
+        "donor_time": strict(donor.time),
+    }
+
+
+def _check_ranges(interval: Number, burn_in: Number, fraction: Number) -> None:
+    if not 0 < interval < math.inf:
+        raise ValueError(f"perturbation_interval must be more than 0 and finite, got {interval}; it is counted in time_attr units")
+    if not 0 <= burn_in < math.inf:
+        raise ValueError(f"burn_in_period must be at least 0 and finite, got {burn_in}; it is counted in time_attr units")
+    if not 0 <= fraction <= 0.5:  # noqa: PLR2004  (the best and the worst half)
+        raise ValueError(f"quantile_fraction must be between 0 and 0.5, got {fraction}; 0.25 lets the worst quarter clone the best")

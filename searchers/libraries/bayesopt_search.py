@@ -1,0 +1,235 @@
+"""The library bayesian-optimization as a searcher. It is imported in this file alone, when it is used."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, ClassVar, Final, final
+
+from searchers.searcher import FailedTrials
+from searchers.seeding import generator
+from searchers.space import flat_name, is_word, leaves, nest
+from searchers.space.domains import Domain
+from searchers.space.numeric import Float, Integer
+
+from .library_search import HistorySearch, Observation, Values
+
+DEFAULT_UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
+_KINDS: Final = ("ucb", "ei", "poi")
+_WORDS: Final = ("kind", "kappa", "xi", "kappa_decay", "kappa_decay_delay")
+
+
+@final
+class BayesOptSearch(HistorySearch):
+    """Searches with a Gaussian process, by the library bayesian-optimization, where all parameters are numbers.
+
+    Each parameter is searched on its own scale, logarithmic ones on that, and whole numbers are rounded. A running trial is taken to
+    come out at the mean of the others, a failed one at the worst value seen so far, so that neither is proposed again at once. A trial
+    that a scheduler or stopper ended counts with its last value.
+
+    Args:
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words, or with bounds as the library
+            takes them, ``{"x": (0, 1)}``, which are continuous ranges.
+        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are sampled.
+        utility_kwargs: What makes a configuration worth trying: ``kind`` is ``"ucb"`` (the default), ``"ei"`` or ``"poi"``; ``kappa`` (at
+            least 0, 2.576 by default) weighs the uncertain in ``"ucb"``, ``xi`` (0.0 by default) in the others. ``kappa`` is multiplied
+            by ``kappa_decay`` at each suggestion after the first ``kappa_decay_delay``.
+        random_state: Seed of the search; None to take the experiment's.
+        random_search_steps: How many random configurations come first, given points included.
+        verbose: Accepted for compatibility and not used: nothing is printed.
+        patience: After so many attempts in a row that only found known configurations the search has finished.
+        skip_duplicate: Whether the library is asked again, with another seed, where it proposes a known configuration.
+        analysis: A `ResultGrid` or `ExperimentAnalysis` of an earlier experiment, whose trials the search begins with.
+        repeat_float_precision: Two configurations count as one where all parameters agree to so many digits, as parts of their ranges.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be complete and are not run again.
+        failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or infinite, like the worst one seen so
+            far; ``"ignore"`` learns nothing from them.
+
+    Raises:
+        ImportError: If bayesian-optimization is not installed.
+        ValueError: If a value is out of range.
+
+    Example:
+        >>> from searchers.space import loguniform
+        >>> searcher = BayesOptSearch(metric="loss", mode="min", points_to_evaluate=[{"lr": 0.01}])
+        >>> searcher.set_search_properties(None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0)
+        True
+        >>> searcher.suggest("a")
+        {'lr': 0.01, 'epochs': 5}
+
+    Reference:
+        Snoek, Larochelle, Adams. Practical Bayesian Optimization of Machine Learning Algorithms. NIPS 2012, arXiv 1206.2944.
+        Ginsbourger, Le Riche, Carraro. Kriging Is Well-Suited to Parallelize Optimization. 2010, for the values of running trials.
+
+    Departures:
+        Ray Tune needs version 1.4 of the library, searches logarithmic and rounded parameters as if they were neither, takes 42 for a
+        seed where none is given, and answers a duplicate by "not now".
+    """
+
+    extra, library = "bayesopt", "bayes_opt"
+    searchable: ClassVar[tuple[type[Domain], ...]] = (Float, Integer)
+    remedy = "use ranges of numbers only, or another searcher"
+
+    def __init__(  # noqa: PLR0917  (Ray Tune's signature)
+        self,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        utility_kwargs: Mapping[str, Any] | None = None,
+        random_state: int | None = None,
+        random_search_steps: int = 10,
+        verbose: int = 0,
+        patience: int = 5,
+        skip_duplicate: bool = True,
+        analysis: Any = None,
+        repeat_float_precision: int = 5,
+        *,
+        evaluated_rewards: Sequence[float] | None = None,
+        failed_trials: FailedTrials = "worst",
+    ) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, random_state, failed_trials)
+        for name, value in (("random_search_steps", random_search_steps), ("patience", patience)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}; the search cannot begin or go on without")
+        self._utility = _checked_utility({**DEFAULT_UTILITY, **(utility_kwargs or {})})
+        self._num_random = random_search_steps
+        self._patience = patience
+        self._skips_duplicates = skip_duplicate
+        self._precision = repeat_float_precision
+        self._analysis = analysis
+
+    @classmethod
+    def _own_space(cls, space: Any) -> Mapping[str, Any] | None:
+        """Return the space in our words; bounds, as the library takes them, are continuous ranges.
+
+        Raises:
+            TypeError: If it is no dictionary.
+            ValueError: If it mixes bounds with our words, or holds neither.
+        """
+        given = super()._own_space(space)
+        bounds = {name: value for name, value in (given or {}).items() if _are_bounds(value)}
+        if given is None or not bounds:
+            return given
+        if len(bounds) < len(given):
+            name, (lower, upper) = next(iter(bounds.items()))
+            raise ValueError(
+                f"space must hold bounds alone or search-space words for BayesOptSearch, got both: {name!r} is {bounds[name]!r}; write "
+                f"tune.uniform({lower}, {upper}), and put constants into param_space"
+            )
+        return nest({name: Float(lower, upper) for name, (lower, upper) in bounds.items()})
+
+    @classmethod
+    def convert_search_space(cls, spec: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+        """Return the bounds of a space by flattened names; constants are left out.
+
+        Args:
+            spec: A dictionary with ranges.
+
+        Raises:
+            ValueError: If bounds do not say all of a parameter, such as a logarithmic scale.
+        """
+        bounds = {}
+        for path, leaf in leaves(cls._own_space(spec) or {}):
+            if is_word(leaf) and (not isinstance(leaf, Float) or leaf != Float(leaf.lower, leaf.upper)):
+                raise ValueError(
+                    f"convert_search_space must have uniform ranges for BayesOptSearch, got {leaf!r} for {flat_name(path)!r}, which bounds "
+                    "cannot say; give the space itself, as param_space"
+                )
+            if is_word(leaf):
+                bounds[flat_name(path)] = (leaf.lower, leaf.upper)
+        return bounds
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+        """Take over metric, mode, space and seed, and what the earlier experiment found.
+
+        Raises:
+            ValueError: As in other searchers, and if all that is to be searched are pairs of numbers, which are constants in param_space.
+        """
+        _check_constants(config, has_own_space=self._given_space is not None)
+        is_taken = super().set_search_properties(metric, mode, config, **spec)
+        if is_taken and self._analysis is not None:
+            self.add_evaluated_trials(self._analysis, str(self.metric))
+        return is_taken
+
+    def _propose(self, seed: int) -> Values | None:
+        known = {self._place(observation.values) for observation in self._history} if self._skips_duplicates else set()
+        for attempt in range(self._patience):
+            values = self._rounded(self._proposed(int(generator(seed, attempt).integers(2**32))))
+            if self._place(values) not in known:
+                return values
+        return None
+
+    def _proposed(self, seed: int) -> Values:
+        """Return a random configuration while there are few, else the one of the greatest utility."""
+        parameters = self._parameters
+        finished = [observation.value for observation in self._history if observation.value is not None]
+        if len(self._history) < self._num_random or not finished:
+            rng = generator(seed, 0)
+            return {name: domain.sample(rng) for name, domain in parameters.items()}
+        optimizer = self._module().BayesianOptimization(
+            f=None,
+            pbounds=dict.fromkeys(parameters, (0.0, 1.0)),
+            acquisition_function=self._acquisition(),
+            random_state=seed,
+            verbose=0,
+            allow_duplicate_points=True,
+        )
+        targets = [self._sign * value for value in finished]
+        worst, mean = min(targets), fmean(targets)
+        for observation in (each for each in self._history if not self._tells_nothing(each)):
+            optimizer.register(self._units(observation.values), self._target(observation, worst, mean))
+        return {name: parameters[name].from_unit(float(unit)) for name, unit in optimizer.suggest().items()}
+
+    def _target(self, observation: Observation, worst: float, mean: float) -> float:
+        if observation.value is not None:
+            return self._sign * observation.value
+        return worst if observation.is_over else mean
+
+    def _acquisition(self) -> Any:
+        kinds, utility = self._module(".acquisition"), self._utility
+        if utility["kind"] == "ei":
+            return kinds.ExpectedImprovement(xi=utility["xi"])
+        if utility["kind"] == "poi":
+            return kinds.ProbabilityOfImprovement(xi=utility["xi"])
+        num_decays = max(len(self._history) - max(self._num_random, utility.get("kappa_decay_delay", 0)), 0)
+        return kinds.UpperConfidenceBound(kappa=utility["kappa"] * utility.get("kappa_decay", 1.0) ** num_decays)
+
+    def _units(self, values: Values) -> dict[str, float]:
+        return {name: domain.to_unit(values[name]) for name, domain in self._parameters.items()}
+
+    def _place(self, values: Values) -> tuple[float, ...]:
+        return tuple(round(unit, self._precision) for unit in self._units(values).values())
+
+
+def _check_constants(config: Mapping[str, Any], *, has_own_space: bool) -> None:
+    """Refuse a param_space in which bounds, as the library takes them, would pass for constants, and nothing is searched."""
+    bounds = {name: value for name, value in config.items() if _are_bounds(value)}
+    if has_own_space or not bounds or any(is_word(leaf) for _, leaf in leaves(config)):
+        return
+    name, (lower, upper) = next(iter(bounds.items()))
+    raise ValueError(
+        f"param_space must hold search-space words for BayesOptSearch, got {bounds[name]!r} for {name!r}, which is a constant there; write "
+        f"tune.uniform({lower}, {upper}), or BayesOptSearch(space={bounds!r}, ...)"
+    )
+
+
+def _are_bounds(value: Any) -> bool:
+    are_two = isinstance(value, list | tuple) and len(value) == 2  # noqa: PLR2004  (a lower and an upper end)
+    return are_two and all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in value)
+
+
+def _checked_utility(utility: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in utility:
+        if name not in _WORDS:
+            raise ValueError(f"utility_kwargs must hold nothing but {', '.join(_WORDS)}, got {name!r}; leave it out")
+    if utility["kind"] not in _KINDS:
+        raise ValueError(f"utility_kwargs['kind'] must be one of {_KINDS}, got {utility['kind']!r}; 'ucb' is the default")
+    if not utility["kappa"] >= 0:
+        raise ValueError(f"utility_kwargs['kappa'] must be at least 0, got {utility['kappa']!r}; 0 tries what is best by expectation")
+    if not 0 < utility.get("kappa_decay", 1.0) <= 1:
+        raise ValueError(f"utility_kwargs['kappa_decay'] must be above 0, and 1 at most, got {utility['kappa_decay']!r}; 1 is no decay")
+    return utility

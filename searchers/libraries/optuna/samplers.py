@@ -1,0 +1,155 @@
+"""Optuna's samplers, made to draw all chance from a seed and the number of the suggestion."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any, final
+
+from searchers.seeding import generator
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler  # an extra: at run time imported where it is used
+    from optuna.trial import FrozenTrial
+
+_HOME = "optuna.samplers."
+_MAX_SEED = 2**32
+_EXHAUSTIVE = ("GridSampler", "BruteForceSampler")
+
+
+@final
+class SamplerSource:
+    """Gives a sampler for each suggestion.
+
+    Optuna's own samplers know nothing but the study, their arguments and their generators of random numbers. Each suggestion is made by a
+    fresh copy of what was given, whose generators are seeded by the number of the suggestion; so a restored search goes on as if never
+    interrupted, and what one suggestion draws does not shift the next. A sampler from elsewhere may remember anything: there is one copy
+    of it for the whole search, and it draws as it likes.
+
+    Args:
+        given: The user's sampler, which is left as it is; None for TPE.
+        seed: The searcher's seed. A sampler that was given a seed of its own follows from that one.
+    """
+
+    def __init__(self, given: BaseSampler | None, seed: int) -> None:
+        self._given = copy.deepcopy(given)
+        self.seed = seed if given is None else _own_seed(given, seed)
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether all that the sampler has come to know can be put down as JSON, in the study.
+
+        CMA-ES keeps a pickle there, which must not be read back from a file that anybody may have written.
+        """
+        return self._given is None or (is_built_in(self._given) and not _contains(self._given, "CmaEsSampler"))
+
+    @property
+    def is_exhaustive(self) -> bool:
+        """Whether the sampler goes through a finite number of configurations, after which it repeats itself."""
+        return type(self._given).__name__ in _EXHAUSTIVE
+
+    @property
+    def ranks_pruned(self) -> bool:
+        """Whether the sampler learns from PRUNED trials as well, and takes those without a value for the worst."""
+        from optuna.samplers import PartialFixedSampler, TPESampler  # noqa: PLC0415  (an extra)
+
+        sampler = self._given
+        while isinstance(sampler, PartialFixedSampler):
+            sampler = sampler._base_sampler  # noqa: SLF001  (it tells nowhere else whom it asks)
+        return sampler is None or isinstance(sampler, TPESampler)
+
+    def at(self, number: int) -> BaseSampler:
+        """Return the sampler for the suggestion with that number, 0 or more."""
+        if self._given is None:
+            return _tpe(self.seed, number)
+        if not is_built_in(self._given):
+            return self._given
+        sampler = copy.deepcopy(self._given)
+        states = list(_random_states(sampler))
+        for state, seed in zip(states, generator(self.seed, number).integers(_MAX_SEED, size=len(states)), strict=True):
+            state.rng.seed(int(seed))
+        return sampler
+
+    def repeats(self, trial: FrozenTrial, others: list[FrozenTrial]) -> bool:
+        """Return whether an exhaustive sampler has proposed a trial that it had proposed before, since there is nothing else left."""
+        grid = trial.system_attrs.get("search_space")
+        if grid is not None:
+            taken = {other.system_attrs["grid_id"] for other in others if other.system_attrs.get("search_space") == grid}
+            return trial.system_attrs["grid_id"] in taken and len(taken) == prod(map(len, grid.values()))
+        if "fixed_params" in trial.system_attrs:
+            return False
+        return any(other.params == trial.params and other.distributions.keys() == trial.distributions.keys() for other in others)
+
+
+def is_built_in(sampler: BaseSampler) -> bool:
+    """Return whether a sampler, and those within it, are Optuna's own."""
+    return all(type(part).__module__.startswith(_HOME) for part in _parts(sampler) if _is_sampler(part))
+
+
+def check_sampler(sampler: BaseSampler | None, *, is_constrained: bool) -> None:
+    """Refuse a sampler that cannot do what is asked of it whatever the space is.
+
+    Raises:
+        ValueError: If it is CMA-ES and there are constraints, or goes through all configurations of which a part is fixed.
+        TypeError: If it is no sampler.
+    """
+    if sampler is None:
+        return
+    if not _is_sampler(sampler):
+        raise TypeError(f"sampler must be one of optuna.samplers, got {sampler!r}; construct it first")
+    if is_constrained and _contains(sampler, "CmaEsSampler"):
+        raise ValueError("constraints must be None with CmaEsSampler, which cannot respect them; take TPESampler or GPSampler")
+    inner = [name for name in _EXHAUSTIVE if _contains(sampler, name) and type(sampler).__name__ != name]
+    if inner and is_built_in(sampler):
+        # Optuna counts the configurations that cannot come as not yet run, and repeats others for them.
+        raise ValueError(
+            f"{type(sampler).__name__} must not hold {inner[0]}, which would repeat itself; take what is fixed out of the space"
+        )
+
+
+def _tpe(seed: int, number: int) -> BaseSampler:
+    from optuna.samplers import TPESampler  # noqa: PLC0415  (an extra)
+
+    return TPESampler(seed=int(generator(seed, number).integers(_MAX_SEED)))
+
+
+def _contains(sampler: BaseSampler, name: str) -> bool:
+    return any(type(part).__name__ == name for part in _parts(sampler) if _is_sampler(part))
+
+
+def _is_sampler(part: Any) -> bool:
+    from optuna.samplers import BaseSampler  # noqa: PLC0415  (an extra)
+
+    return isinstance(part, BaseSampler)
+
+
+def _parts(sampler: BaseSampler) -> Iterator[Any]:
+    """Yield a sampler and the samplers, strategies and generators that it is made of, each once and in a fixed order."""
+    found, waiting = {id(sampler)}, [sampler]
+    while waiting:
+        part = waiting.pop(0)
+        yield part
+        for value in vars(part).values():
+            is_part = _is_sampler(value) or (type(value).__module__.startswith(_HOME) and hasattr(value, "__dict__"))
+            if is_part and id(value) not in found:
+                found.add(id(value))
+                waiting.append(value)
+
+
+def _random_states(sampler: BaseSampler) -> Iterator[Any]:
+    yield from (part for part in _parts(sampler) if type(part).__name__ == "LazyRandomState")
+
+
+def _own_seed(sampler: BaseSampler, seed: int) -> int:
+    """Return a seed that follows from the one a sampler was given; the searcher's where it was given none."""
+    # Optuna makes the generator of an unseeded sampler when it is first used.
+    seeded = [state.rng for state in _random_states(sampler) if getattr(state, "_rng", None) is not None]
+    if not seeded:
+        return seed
+    digest = hashlib.sha256()
+    for rng in seeded:
+        _, keys, position, *_ = rng.get_state()
+        digest.update(keys.tobytes() + str(position).encode())
+    return int.from_bytes(digest.digest()[:4])

@@ -1,0 +1,399 @@
+"""Optuna's samplers as a searcher.
+
+Optuna is imported in the files `optuna_*` of this package, nowhere else, and only once it is used.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from searchers.searcher import FailedTrials, Searcher, check_failed_trials, check_rewards
+from searchers.seeding import chosen_seed, fresh_seed, seed_of
+from searchers.space import is_word, leaves, merge
+from searchers.space.foreign_spaces import check_own_space
+
+from .objective import Constraints, check_constraints, names_of, objective_of
+from .samplers import SamplerSource, check_sampler
+from .session import Declaration, OpenedStudy, check_study
+from .space import DeclaredSpace, Define, DefinedSpace, OptunaSpace, with_nested_names
+
+if TYPE_CHECKING:
+    import optuna  # an extra: at run time imported where it is used
+    from optuna.trial import TrialState
+
+
+TIME_ATTR = "training_iteration"
+
+
+@final
+class OptunaSearch(Searcher):
+    """Searches with any of Optuna's samplers, for one metric or several, with constraints if you like.
+
+    The sampler sees a study that is kept in memory. Trials that a scheduler or stopper ends early are told as PRUNED with their
+    intermediate values, so that the sampler does not take their last value for a final one. A paused trial, which may yet go on, is shown
+    as PRUNED at its rung until it reports again: Optuna has no state for it, and takes what it was told for final, so it is the searcher's
+    own study that shows the trial otherwise than it is.
+
+    Failed trials, and those whose final value is missing or NaN, are FAIL in the study. Samplers leave such trials out, and would propose
+    again and again what fails. So to the sampler these trials, and those with infinite values, are shown as COMPLETE with the worst value
+    seen so far of each metric and constraint; to TPE with one metric as PRUNED without a value, which it ranks behind all others. As long
+    as there is no value at all, they are FAIL to it as well.
+
+    With a `storage` the study is written through to it, result by result, for ``optuna-dashboard`` and for later searches: states, values,
+    intermediate values, parameters, constraints, and the user attributes ``trial_id`` and ``experiment``. Paused trials stay RUNNING there,
+    since what is PRUNED in a storage can never go on. A study that exists is continued: its finished trials are learnt from, and what waits
+    in it is run first. What others write to it meanwhile is not looked at, so that a restored search finds again what it had found.
+
+    With several metrics, `study.best_trials` is the Pareto front. Optuna takes no intermediate values then, so that stopped trials tell
+    nothing, and paused ones stay RUNNING until they are over.
+
+    Constraints count in TPE, GP, NSGA-II and NSGA-III; other samplers do not look at them. Where they cannot be told the trial is FAIL,
+    and counts as failed unless it was stopped early.
+
+    Each suggestion of one of Optuna's own samplers is drawn by a copy that is seeded with its number, see `SamplerSource`; a
+    ``QMCSampler(scramble=True)`` needs a seed of its own. Parameters that a sampler cannot model (categories in CMA-ES, say) are drawn by
+    its independent sampler; where it raises in the midst of a search, that suggestion is drawn at random, with a warning. The extra
+    ``optuna`` has all that they need but torch, for `GPSampler`: ``pip install "tuner-hpo[optuna,torch]"``.
+
+    Args:
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words or Optuna distributions, or
+            a function of an Optuna trial that returns constants or None. Names such as ``"a/b"`` become nested dictionaries.
+        metric: Name of the metric, flattened, or a list of several; None to take ``TuneConfig(metric=...)``, which is to be left out
+            where there are several.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, or a list with one for each; None to take
+            ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. The sampler chooses parameters left out.
+        sampler: An Optuna sampler, with or without a seed of its own; it is copied. None for TPE, or the sampler of `study`.
+        study_name: Name of the study in the storage; None for a new name.
+        storage: An Optuna storage or its URL; None to keep the study in memory.
+        seed: Seed of the default sampler; None to take the experiment's.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, or a list with all metrics of each. The points then have to be
+            complete and are not run again.
+        constraints: A function of a trial's last result, flattened, that returns a sequence of numbers, or a list of names of metrics.
+            Each is satisfied where it is 0 or less.
+        study: A study to continue, in place of its name and storage.
+        failed_trials: ``"worst"`` counts failed trials, and values that are NaN or infinite, like the worst one seen so far, as told
+            above; ``"ignore"`` has the sampler learn nothing from them.
+
+    Raises:
+        ImportError: If Optuna is not installed.
+        ValueError: If arguments contradict each other.
+        TypeError: If one is not what it should be.
+
+    Example:
+        >>> from searchers.space import loguniform
+        >>> searcher = OptunaSearch(metric="loss", mode="min", points_to_evaluate=[{"lr": 0.01}])
+        >>> searcher.set_search_properties(None, None, {"lr": loguniform(1e-4, 1e-1), "epochs": 5}, seed=0)
+        True
+        >>> searcher.suggest("a")
+        {'lr': 0.01, 'epochs': 5}
+
+    Reference:
+        Akiba, Sano, Yanase, Ohta, Koyama. Optuna: A Next-generation Hyperparameter Optimization Framework. KDD 2019, arXiv 1907.10902.
+
+    Departures:
+        Optuna's samplers leave failed trials out, in Ray Tune as well. Ray Tune tells trials that were stopped early as COMPLETE, forgets
+        `q` on logarithmic scales, and has no constraints. Paused trials are RUNNING there, and a sampler knows nothing of them.
+    """
+
+    # A URL may hold a password, and nothing is to be connected to because a file says so.
+    withheld = frozenset({"storage", "study"})
+
+    def __init__(  # noqa: PLR0917  (Ray Tune's signature)
+        self,
+        space: Mapping[str, Any] | Define | None = None,
+        metric: str | Sequence[str] | None = None,
+        mode: str | Sequence[str] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        sampler: optuna.samplers.BaseSampler | None = None,
+        study_name: str | None = None,
+        storage: optuna.storages.BaseStorage | str | None = None,
+        seed: int | None = None,
+        evaluated_rewards: Sequence[Any] | None = None,
+        constraints: Constraints | None = None,
+        study: optuna.Study | None = None,
+        *,
+        failed_trials: FailedTrials = "worst",
+    ) -> None:
+        _require_optuna()
+        self._failed_trials = check_failed_trials(failed_trials)
+        if not callable(space):
+            check_own_space(space, "OptunaSearch", accepts="optuna")
+        points, rewards = list(points_to_evaluate or ()), list(evaluated_rewards or ())
+        if sampler is not None and seed is not None:
+            raise ValueError(f"seed must be None beside a sampler, got {seed}; give the seed to the sampler")
+        check_rewards(points, rewards)
+        if study is not None and (storage is not None or study_name is not None):
+            raise ValueError(f"study must be given without study_name={study_name!r} and storage, got both; it has them already")
+        # Several metrics are the searcher's own business: what the engine calls the metric is a single one.
+        self._metrics, self._modes = names_of(metric), names_of(mode)
+        self.metric = self._metrics[0] if len(self._metrics) == 1 else None
+        self.mode = self._modes[0] if len(self._modes) == 1 else None
+        self._constraints = check_constraints(constraints)
+        self._given_space = space if space is None or callable(space) else with_nested_names(space)
+        self._points = points
+        self._rewards = rewards
+        check_study(study)
+        self._sampler = study.sampler if sampler is None and study is not None else sampler
+        self._study_name = study_name if study is None else study.study_name
+        self._storage = storage if study is None else study._storage  # noqa: SLF001  (a study tells its storage nowhere else)
+        check_sampler(self._sampler, is_constrained=constraints is not None)
+        self._own_seed = None if seed is None else seed_of(seed)
+        self._declared: Declaration | None = None
+        self._opened: OpenedStudy | None = None
+        self._num_suggested = 0
+        self._numbers: dict[str, int] = {}
+        self._has_finished = False
+
+    @property
+    def objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode of each objective."""
+        return tuple(zip(self._metrics, self._modes, strict=False)) if len(self._metrics) > 1 else super().objectives
+
+    @classmethod
+    def convert_search_space(cls, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a space as Optuna's distributions by flattened names; constants are left out.
+
+        Args:
+            spec: A dictionary with search-space words.
+
+        Raises:
+            ValueError: If Optuna cannot search a parameter, or its distributions cannot say all of it.
+        """
+        return DeclaredSpace(spec).as_distributions()
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+        """Take over metric, mode, space and seed.
+
+        Args:
+            metric: Name of the metric, flattened, unless the searcher has one.
+            mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the searcher has one.
+            config: The space, or what stays constant beside the searcher's own space.
+            **spec: ``seed``, for the default sampler; ``experiment``, which tells experiments in one study apart.
+
+        Returns:
+            False where the searcher already has a metric, mode or space and another one is given.
+
+        Raises:
+            ValueError: If metric or mode is missing, Optuna cannot search a parameter, a point to evaluate does not fit, or the sampler
+                cannot search the space.
+        """
+        given = self._given_space
+        if given is not None and any(is_word(leaf) for _, leaf in leaves(config)):
+            return False
+        if len(self._metrics) > 1 and (metric or mode):
+            raise ValueError(
+                f"metric and mode must be left out of TuneConfig where OptunaSearch has several metrics, got {metric!r} and {mode!r}; "
+                "a scheduler can have a metric of its own"
+            )
+        if not super().set_search_properties(metric, mode, config, **spec):
+            return False
+        objective = objective_of(self._metrics or self.metric, self._modes or self.mode, self._constraints)
+        space: OptunaSpace = DefinedSpace(given) if callable(given) else DeclaredSpace(config if given is None else given)
+        declared = Declaration(
+            objective,
+            space,
+            {} if given is None else config,
+            SamplerSource(self._sampler, chosen_seed(self._own_seed, spec.get("seed"))),
+            str(spec.get("experiment") or f"{fresh_seed():x}"),
+            tuple(space.encoded(point) for point in self._points),
+            counts_failures=self._failed_trials == "worst",
+        )
+        for point, reward in zip(declared.points, self._rewards, strict=False):
+            objective.rewards(reward)
+            space.distributions(point)
+        if self._sampler is not None or callable(given):
+            declared.try_out()
+        self._declared = declared
+        return True
+
+    @property
+    def study(self) -> optuna.Study:
+        """The study, to look at: as the sampler sees it, but for failed trials, which are FAIL here. Opened with the first suggestion.
+
+        Raises:
+            RuntimeError: If there is none yet, because metric, mode and space are not known.
+        """
+        return self._open().view
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Return what the sampler proposes; points to evaluate come first. FINISHED after the last of a grid."""
+        declared, opened = self._known, self._open()
+        if self._has_finished:
+            return Searcher.FINISHED
+        number, config = declared.ask(opened.view, self._num_suggested)
+        if declared.source.is_exhaustive and declared.source.repeats(opened.view.standing(number), opened.others_than(number)):
+            opened.view.forget(number)
+            self._has_finished = True
+            return Searcher.FINISHED
+        self._num_suggested += 1
+        self._numbers[trial_id] = number
+        opened.view.note(number, trial_id)
+        opened.write(number)
+        return merge(declared.constants, config)
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Report an intermediate value at its ``training_iteration``; without one of the two, or with several metrics, nothing."""
+        if trial_id in self._numbers and self._report(self._numbers[trial_id], result):
+            self._open().write(self._numbers[trial_id])
+
+    def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
+        """Show the trial as PRUNED at its last intermediate value, until it reports again."""
+        if trial_id not in self._numbers or not self._known.objective.is_single:
+            return
+        number, constraints = self._numbers[trial_id], self._known.objective.violations(result or {})
+        self.on_trial_result(trial_id, result or {})
+        if constraints is not None:
+            self._open().view.show_paused(number, constraints)
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+        """Tell the study how the trial ended: COMPLETE, PRUNED or FAIL."""
+        from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
+
+        if trial_id not in self._numbers:
+            return
+        number, opened, objective = self._numbers.pop(trial_id), self._open(), self._known.objective
+        self._report(number, result or {})
+        values, constraints = objective.values(result or {}), None if error else objective.violations(result or {})
+        if constraints is None or (values is None and not stopped):
+            ending = TrialState.FAIL
+        else:
+            ending = TrialState.PRUNED if stopped else TrialState.COMPLETE
+        if error or objective.is_bad(result or {}) or (ending is TrialState.FAIL and not stopped):
+            opened.view.mark_failed(number)
+        self._end(number, ending, values if ending is TrialState.COMPLETE else None, constraints or {})
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Tell the study that the trial is FAIL, from which the sampler learns nothing."""
+        from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
+
+        if trial_id in self._numbers:
+            number = self._numbers.pop(trial_id)
+            self._end(number, TrialState.FAIL, None, {})
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float | Sequence[float],
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Add a configuration that was run elsewhere to the study; metric, mode and space have to be known already.
+
+        It is a part of `state_dict`, but is not written to a storage. An experiment that is restored without a state, as with samplers
+        for which `keeps_state` is False, has to be given it again. Constraints are not known of it.
+
+        Args:
+            parameters: The configuration, complete, nested or with names such as ``"a/b"``.
+            value: The metric's value, in its own direction; a list of all metrics' where there are several.
+            error: Whether the run failed, so that the trial is FAIL.
+            pruned: Whether it was stopped before it was done, so that the trial is PRUNED. What samplers make of it follows from its
+                intermediate values; without these it is one of the worst.
+            intermediate_values: What it reported on the way, from the first training iteration on; not used with several metrics.
+
+        Raises:
+            ValueError: If the configuration does not fit the space or is not complete, or a value is no number.
+        """
+        from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
+
+        from .study import ended, quiet  # noqa: PLC0415  (imports Optuna)
+
+        declared = self._known
+        params = declared.space.encoded(parameters)
+        distributions = declared.space.distributions(params)
+        values = None if error else declared.objective.rewards(value)
+        state = TrialState.FAIL if error else TrialState.PRUNED if pruned else TrialState.COMPLETE
+        steps = (intermediate_values or ()) if declared.objective.is_single else ()
+        with quiet():
+            self._open().view.add_trial(ended(params, distributions, values, state, steps, is_failed=error))
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the study tells all that the sampler knows; else the search is lived through again at a restore."""
+        return self._declared is None or self._declared.source.is_portable
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the open suggestions and the whole study; nothing where the sampler keeps what they do not tell."""
+        if (self._declared is None and self._given_space is None) or not self.keeps_state:
+            return {}
+        return {
+            "seed": self._known.source.seed,
+            "experiment": self._known.experiment,
+            "num_suggested": self._num_suggested,
+            "has_finished": self._has_finished,
+            "numbers": dict(self._numbers),
+            "study": None if self._opened is None else self._opened.view.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called, with the study as it was; metric, mode and space have to be known already.
+
+        Raises:
+            ValueError: If there is a state although the sampler has none that can be put down; it must be somebody else's.
+        """
+        if not state:
+            return
+        if not self.keeps_state:
+            # CMA-ES would unpickle what it finds in a study.
+            raise ValueError(f"state must be empty with this sampler, got {sorted(state)}; live through the search again")
+        self._known.source.seed = state["seed"]
+        self._known.experiment = state["experiment"]
+        self._num_suggested = state["num_suggested"]
+        self._has_finished = state["has_finished"]
+        self._numbers = dict(state["numbers"])
+        self._opened = None
+        if state["study"] is not None:
+            self._opened = self._opened_study()
+            self._opened.view.load_state_dict(state["study"])
+            self._opened.write_all()
+
+    @property
+    def _known(self) -> Declaration:
+        if self._declared is None and self._given_space is not None:
+            self.set_search_properties(None, None, {})  # it is used without an experiment
+        if self._declared is None:
+            raise RuntimeError("metric, mode and space must be known before the first suggestion; give them, or call set_search_properties")
+        return self._declared
+
+    def _open(self) -> OpenedStudy:
+        if self._opened is None:
+            self._opened = self._opened_study()
+            # Another search in the same study goes on with other chance.
+            self._num_suggested = self._opened.fill(self._known, self._rewards)
+        return self._opened
+
+    def _opened_study(self) -> OpenedStudy:
+        from .mirror import Mirror  # noqa: PLC0415  (imports Optuna)
+        from .study import StudyView  # noqa: PLC0415  (imports Optuna)
+
+        name = self._study_name or f"tuner-{self._known.experiment}"
+        modes = self._known.objective.modes
+        mirror = None if self._storage is None else Mirror(self._storage, name, modes, self._known.experiment)
+        return OpenedStudy(StudyView(name, modes), mirror)
+
+    def _end(self, number: int, ending: TrialState, values: Sequence[float] | None, constraints: Mapping[str, float]) -> None:
+        opened = self._open()
+        try:
+            opened.view.end(number, ending, values, constraints)
+        except Exception as cause:  # noqa: BLE001  (whatever the sampler raises: the trial has ended all the same)
+            warnings.warn(f"the sampler raised {type(cause).__name__} at the end of a trial: {cause}", RuntimeWarning, stacklevel=3)
+        opened.write(number)
+
+    def _report(self, number: int, result: Mapping[str, Any]) -> bool:
+        """Put down an intermediate value and return True, if the result has one."""
+        objective, step = self._known.objective, result.get(TIME_ATTR)
+        value = objective.value(result) if objective.is_single else None
+        if value is None or not isinstance(step, int) or step < 0:
+            return False
+        self._open().view.report(number, step, value)
+        return True
+
+
+def _require_optuna() -> None:
+    try:
+        import optuna  # noqa: F401, PLC0415  (an extra)
+    except ImportError as error:
+        raise ImportError('OptunaSearch needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"') from error

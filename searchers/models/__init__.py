@@ -1,0 +1,5 @@
+"""Searchers with models of our own, and what these models share.
+
+Here are the encoding of configurations as vectors, the observations that a model is fitted to, forests, kernel densities and the choice
+among candidates. Searchers that ask another library are in `searchers.libraries`; the search space itself is in `searchers.space`.
+"""

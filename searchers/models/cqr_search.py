@@ -1,0 +1,194 @@
+"""Search by quantiles that boosted trees predict and held-out results correct."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from searchers.searcher import FailedTrials
+from searchers.seeding import generator
+
+from .candidates import around_best, spread_out
+from .encoding import Encoding
+from .model_search import ModelSearch
+from .quantile_trees import QuantileTrees, boost
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+
+    Array = ndarray[Any, Any]
+
+NUM_FRESH = 300
+"""How many candidates are no changes of the best."""
+NUM_QUANTILES = 5
+MIN_CONFORMAL = 32
+"""From how many trials on some are held out to correct the quantiles."""
+HELD_OUT = 0.1
+REFIT_SHARE = 0.05
+"""After how many suggestions, in parts of the trials fitted, the model is fitted anew."""
+_FITS = 2**33
+"""Where the numbers of the generators for fits begin, far from those of the suggestions."""
+
+
+@final
+class CQRSearch(ModelSearch):
+    """Draws for each of many candidates one of its predicted quantiles, and suggests the candidate with the best draw.
+
+    The quantiles, 1/6 to 5/6, are those of a trial's place in the order of all trials, which comes from their values at every level they
+    have reached (see `observations`). From 32 trials on a tenth is held out, and each pair of quantiles is widened until it holds as many
+    of these as it should.
+
+    Args:
+        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are drawn at random.
+        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they have to be complete and are not run.
+        n_initial_points: How many suggestions are spread evenly over the space before the model is asked; None for 10, or a quarter of
+            ``num_samples`` if that is less.
+        random_fraction: How many of the later suggestions are random, between 0 and 1.
+        time_attr: Which entry of a result tells how long the trial has trained.
+        seed: Seed of all chance; None to take the experiment's.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
+        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values that are NaN or infinite, as worse than
+            all others; ``"ignore"`` learns nothing from them.
+
+    Raises:
+        TypeError: If `seed` is no integer.
+        ValueError: If an argument is out of range or two contradict each other.
+
+    Example:
+        >>> from searchers.space import uniform
+        >>> searcher = CQRSearch(metric="loss", mode="min", n_initial_points=4)
+        >>> searcher.set_search_properties(None, None, {"x": uniform(0, 1)}, seed=0)
+        True
+        >>> for number in range(40):
+        ...     x = searcher.suggest(f"t{number}")["x"]
+        ...     searcher.on_trial_complete(f"t{number}", {"loss": (x - 0.3) ** 2, "training_iteration": 1})
+        >>> min(abs(trial.vector[0] - 0.3) for trial in searcher.observations.trials.values()) < 0.01
+        True
+
+    Reference:
+        Salinas, Golebiowski, Klein, Seeger, Archambeau. Optimizing Hyperparameters with Conformal Quantile Regression. ICML 2023,
+        arXiv 2305.03623.
+
+    Departures:
+        The paper takes each trial's last value, whatever its level; we take its place among trials of the same level, so that levels on
+        other scales and metrics that get worse do no harm. The trees of all quantiles share their cuts. The model is fitted anew after
+        every twentieth of the trials, not after each. Half of the candidates are changes of the best trials, and those very near to
+        trials that were suggested come last.
+    """
+
+    def __init__(  # noqa: PLR0917  (the order of its peers)
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        evaluated_rewards: Sequence[float] | None = None,
+        n_initial_points: int | None = None,
+        random_fraction: float = 0.0,
+        time_attr: str = "training_iteration",
+        seed: int | None = None,
+        *,
+        space: Mapping[str, Any] | None = None,
+        failed_trials: FailedTrials = "worst",
+    ) -> None:
+        super().__init__(
+            space=space,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            evaluated_rewards=evaluated_rewards,
+            n_initial_points=n_initial_points,
+            random_fraction=random_fraction,
+            time_attr=time_attr,
+            seed=seed,
+            failed_trials=failed_trials,
+        )
+        self._fitted: _Fitted | None = None
+
+    def propose(self, encoding: Encoding, rng: Generator) -> Array:
+        """Return candidates, the one with the best draw first."""
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        fitted = self._up_to_date(encoding)
+        table = self.observations.table()
+        pool = np.concatenate([around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)])
+        quantiles = fitted.quantiles(pool)
+        drawn = quantiles[rng.integers(NUM_QUANTILES, size=len(pool)), np.arange(len(pool))]
+        # Trees give many candidates the same value; chance decides among them.
+        order = np.lexsort((rng.random(len(pool)), drawn))
+        return spread_out(pool[order], self.observations.vectors(), encoding)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the base class does, and what the model was last fitted to."""
+        data = None if self._fitted is None else [self._fitted.number, list(self._fitted.names), self._fitted.scores]
+        return {**super().state_dict(), "fitted": data}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called; metric, mode and space have to be known already."""
+        super().load_state_dict(state)
+        self._fitted = None
+        if state["fitted"] is not None:
+            number, names, scores = state["fitted"]
+            self._fitted = self._fit(self._known_encoding, number, tuple(names), list(scores))
+
+    def _up_to_date(self, encoding: Encoding) -> _Fitted:
+        fitted = self._fitted
+        if fitted is None or self._num_suggested - fitted.number >= REFIT_SHARE * len(fitted.names):
+            table = self.observations.table()
+            fitted = self._fitted = self._fit(encoding, self._num_suggested, table.names, table.scores.tolist())
+        return fitted
+
+    def _fit(self, encoding: Encoding, number: int, names: tuple[str, ...], scores: list[float]) -> _Fitted:
+        import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+        rng = generator(self._seed, _FITS + number)
+        rows, targets = np.array([self.observations.trials[name].vector for name in names]), np.array(scores)
+        levels = np.arange(1, NUM_QUANTILES + 1) / (NUM_QUANTILES + 1)
+        order = rng.permutation(len(rows))
+        num_held = round(HELD_OUT * len(rows)) if len(rows) >= MIN_CONFORMAL else 0
+        held, used = order[:num_held], order[num_held:]
+        trees = boost(rows[used], targets[used], encoding.num_categories, levels, rng)
+        widening = _widening(trees.predict(rows[held]), targets[held], levels) if num_held else np.zeros(NUM_QUANTILES)
+        return _Fitted(number, names, scores, trees, widening)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A model, and what it was fitted to.
+
+    Attributes:
+        number: Before which suggestion it was fitted.
+        names: The trials.
+        scores: Their scores then.
+        trees: What predicts quantiles.
+        widening: What is added to each quantile.
+    """
+
+    number: int
+    names: tuple[str, ...]
+    scores: list[float]
+    trees: QuantileTrees
+    widening: Array
+
+    def quantiles(self, rows: Array) -> Array:
+        """Return the corrected quantiles, a row for each and a column for each of `rows`."""
+        quantiles: Array = self.trees.predict(rows) + self.widening[:, None]
+        return quantiles
+
+
+def _widening(predicted: Array, targets: Array, levels: Array) -> Array:
+    """Return what to add to each quantile, so that pairs of them hold as many of the targets as they should."""
+    import numpy as np  # noqa: PLC0415  (keeps the import of the face light)
+
+    widening = np.zeros(len(levels))
+    for low in range(len(levels) // 2):
+        high = len(levels) - 1 - low
+        missed = np.maximum(predicted[low] - targets, targets - predicted[high])
+        share = min((levels[high] - levels[low]) * (1 + 1 / len(targets)), 1.0)
+        widening[high] = np.quantile(missed, share, method="higher")
+        widening[low] = -widening[high]
+    return widening

@@ -1,0 +1,312 @@
+"""What searchers that learn a model have in common: points to begin with, what is observed, and that nothing is suggested twice."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from searchers.searcher import FailedTrials, Searcher, check_failed_trials, check_objective, check_rewards
+from searchers.seeding import chosen_seed, generator, seed_of
+from searchers.space import Path, is_word, leaves, merge
+from searchers.space.foreign_spaces import check_own_space
+
+from .candidates import latin
+from .encoding import Encoding, key
+from .observations import Observations, Table, number_in
+from .prior_band import PriorBand
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+    from numpy.random import Generator  # numpy itself is imported where it is used: the space words do without it
+
+    Array = ndarray[Any, Any]
+
+NUM_INITIAL = 10
+NUM_FRESH = 8
+"""How many random points are drawn where one is wanted, lest the first was suggested before."""
+_DESIGN = 2**32
+"""The number of the generator of the first points, far from those of the suggestions."""
+MIN_OBSERVED = 4
+"""Fewer trials tell a model nothing, and the next points are drawn at random."""
+
+
+class ModelSearch(Searcher):
+    """Suggests what a model makes of the results so far.
+
+    A subclass says in `propose` which vectors it would like best. This class chooses the first points, keeps what is observed, and sees
+    to it that no configuration is suggested twice, as long as there are others.
+
+    Args:
+        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take ``TuneConfig(mode=...)``.
+        points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out are drawn at random.
+        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they have to be complete and are not run.
+        n_initial_points: How many suggestions are spread evenly over the space before the model is asked; None for 10, or a quarter of
+            ``num_samples`` if that is less.
+        random_fraction: How many of the later suggestions are random, between 0 and 1.
+        time_attr: Which entry of a result tells how long the trial has trained.
+        seed: Seed of all chance; None to take the experiment's.
+        space: What to search, where ``param_space`` does not say it: a dictionary with search-space words.
+        failed_trials: ``"worst"`` counts trials that failed or ended without a value, and values that are NaN or infinite, as worse than
+            all others; ``"ignore"`` learns nothing from them.
+
+    Raises:
+        TypeError: If `seed` is no integer.
+        ValueError: If an argument is out of range or two contradict each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        space: Mapping[str, Any] | None,
+        metric: str | None,
+        mode: str | None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
+        evaluated_rewards: Sequence[float] | None,
+        n_initial_points: int | None,
+        random_fraction: float,
+        time_attr: str,
+        seed: int | None,
+        failed_trials: FailedTrials,
+    ) -> None:
+        _check_arguments(n_initial_points, random_fraction, time_attr)
+        self._failed_trials = check_failed_trials(failed_trials)
+        check_own_space(space, type(self).__name__)
+        self._given_space = space
+        self._constants: Mapping[str, Any] = {}
+        self.metric = metric
+        self.mode = mode
+        self._given_points = list(points_to_evaluate or ())
+        self._rewards = list(evaluated_rewards or ())
+        check_rewards(self._given_points, self._rewards)
+        self._given_num_initial = n_initial_points
+        self._random_fraction = random_fraction
+        self._time_attr = time_attr
+        self._own_seed = None if seed is None else seed_of(seed)
+        self._seed = 0
+        self._num_initial = NUM_INITIAL
+        self._num_suggested = 0
+        self._sign = 1.0
+        self._encoding: Encoding | None = None
+        self._points: list[dict[Path, Any]] = []
+        self._seen: set[tuple[float | None, ...]] = set()
+        self.observations = Observations()
+
+    def fresh(self, encoding: Encoding, rng: Generator, num_points: int, table: Table) -> Array:
+        """Return vectors that no model has chosen, for want of one or as its candidates: random, or where priors point.
+
+        Args:
+            encoding: The space.
+            rng: Source of chance.
+            num_points: How many.
+            table: What is known of trials.
+        """
+        return PriorBand(encoding).drawn(rng, num_points, table)
+
+    @abstractmethod
+    def propose(self, encoding: Encoding, rng: Generator) -> Array:
+        """Return vectors, those liked best first."""
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+        """Take over metric, mode, space and seed.
+
+        Args:
+            metric: Name of the metric, flattened, unless the searcher has one.
+            mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, unless the searcher has one.
+            config: The space, or what stays constant beside the searcher's own space.
+            **spec: ``seed``, and ``num_samples``, by which few first points are made fewer.
+
+        Returns:
+            False where the searcher already has a metric, mode or space and another one is given.
+
+        Raises:
+            ValueError: If metric or mode is missing, a parameter cannot be searched, or a point to evaluate does not fit.
+        """
+        given = self._given_space
+        if given is not None and any(is_word(leaf) for _, leaf in leaves(config)):
+            return False
+        if not super().set_search_properties(metric, mode, config, **spec):
+            return False
+        check_objective(self)
+        self._constants = {} if given is None else config
+        self._sign = -1.0 if self.mode == "max" else 1.0
+        self._seed = chosen_seed(self._own_seed, spec.get("seed"))
+        num_samples = spec.get("num_samples", -1)
+        self._num_initial = num_first_points(num_samples) if self._given_num_initial is None else self._given_num_initial
+        self._encoding = Encoding(config if given is None else given, type(self).__name__)
+        self._take_points(self._encoding)
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Return a configuration: points to evaluate come first, then points spread over the space, then what the model proposes.
+
+        A configuration that was suggested before does not come again; when a finite space has no other, the search is finished.
+        """
+        encoding = self._known_encoding
+        if encoding.size is not None and len(self._seen) >= encoding.size:
+            return self.FINISHED
+        rng = generator(self._seed, self._num_suggested)
+        fixed: Mapping[Path, Any] = {}
+        if self._num_suggested < len(self._points):
+            fixed = self._points[self._num_suggested]
+            vector = encoding.completed(fixed, rng)
+        elif (unseen := self._unseen(encoding, rng)) is not None:
+            vector = unseen
+        else:
+            return self.FINISHED
+        self._num_suggested += 1
+        self._seen.add(key(vector))
+        self.observations.add(trial_id, vector)
+        return merge(self._constants, encoding.config(vector, rng, fixed))
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Learn a value; a result without the metric tells nothing."""
+        value = number_in(result, self.metric or "")
+        time = number_in(result, self._time_attr)
+        if value is not None and (math.isfinite(value) or self._failed_trials == "worst"):
+            self.observations.record(trial_id, time if time is not None and math.isfinite(time) else 0.0, self._sign * value)
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+        """Learn how a trial ended: one that failed, or came to its end without a value, counts as worst, see `failed_trials`."""
+        if result and not error:
+            self.on_trial_result(trial_id, result)
+        if self._failed_trials == "worst":
+            self.observations.end(trial_id, is_failed=error or not (stopped or self.observations.is_known(trial_id)))
+        else:
+            self.observations.end(trial_id, is_failed=False, is_forgotten=error)
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Take note that the configuration is not run."""
+        self.observations.end(trial_id, is_failed=False, is_forgotten=True)
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Learn what a configuration came to that was run elsewhere, and never suggest it; metric, mode and space have to be known.
+
+        It is a part of `state_dict`. An experiment that is restored without a state has to be given it again.
+
+        Args:
+            parameters: The configuration, complete, nested or with names such as ``"a/b"``.
+            value: The metric's value, in its own direction.
+            error: Whether the run failed, so that it counts as worst.
+            pruned: Whether it was stopped before it was done. That by itself changes nothing: how far it came is told by its intermediate
+                values.
+            intermediate_values: What it reported on the way, from the first training iteration on, the last of which stands for `value`.
+                None where it was trained in full, or nobody knows: its value is then compared with those of the highest level.
+
+        Raises:
+            ValueError: If the configuration does not fit the space or is not complete, or a value is no number.
+        """
+        encoding = self._known_encoding
+        point = encoding.assignments(parameters)
+        if missing := encoding.missing(point):
+            raise ValueError(f"points with a value must be complete, got none of {missing}; add their values")
+        values = [] if error else [*(intermediate_values or ())[:-1], value]
+        for each in values:
+            if not isinstance(each, int | float) or math.isnan(each):
+                raise ValueError(f"values of evaluated points must be numbers, got {each!r}; leave out points without a result")
+        name, vector = f"evaluated {len(self.observations.trials)}", encoding.encoded(point)
+        self._seen.add(key(vector))
+        if values and not intermediate_values:
+            self.observations.add_evaluated(name, vector, self._sign * value)
+            return
+        self.observations.add(name, vector)
+        for time, each in enumerate(values, start=1):
+            self.observations.record(name, time, self._sign * each)
+        self.observations.end(name, is_failed=error)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the seed, how far the search has come, and all observations."""
+        return {
+            "seed": self._seed,
+            "num_suggested": self._num_suggested,
+            "num_initial": self._num_initial,
+            "trials": self.observations.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called; metric, mode and space have to be known already."""
+        assert self._known_encoding  # noqa: S101  (one that is used without an experiment takes its own space here)
+        self._seed = state["seed"]
+        self._num_suggested = state["num_suggested"]
+        self._num_initial = state["num_initial"]
+        self.observations = Observations()
+        self.observations.load_state_dict(state["trials"])
+        self._seen = {key(trial.vector) for trial in self.observations.trials.values()}
+
+    @property
+    def _known_encoding(self) -> Encoding:
+        if self._encoding is None and self._given_space is not None:
+            self.set_search_properties(None, None, {})  # it is used without an experiment
+        if self._encoding is None:
+            raise RuntimeError("metric, mode and space must be known before the first suggestion; give them, or call set_search_properties")
+        return self._encoding
+
+    def _take_points(self, encoding: Encoding) -> None:
+        points = [encoding.assignments(point) for point in self._given_points]
+        self._points = [] if self._rewards else points
+        for number, (point, reward) in enumerate(zip(points, self._rewards, strict=bool(self._rewards))):
+            if missing := encoding.missing(point):
+                raise ValueError(f"points with evaluated_rewards must be complete, got none of {missing}; add their values")
+            if not isinstance(reward, int | float) or math.isnan(reward):
+                raise ValueError(f"evaluated_rewards must hold numbers, got {reward!r}; leave out points without a result")
+            vector = encoding.encoded(point)
+            self.observations.add_evaluated(f"evaluated {number}", vector, self._sign * reward)
+            self._seen.add(key(vector))
+
+    def _unseen(self, encoding: Encoding, rng: Generator) -> list[float] | None:
+        """Return the best of what is proposed that was not suggested before; None where everything was."""
+        for proposed in (self._proposals(encoding, rng), encoding.from_cube(rng.random((32, len(encoding.columns))))):
+            for row in proposed:
+                vector = encoding.settled(row.tolist())
+                if key(vector) not in self._seen:
+                    return vector
+        if not encoding.is_finite:
+            return vector
+        # Nearly all have been suggested: walk through the space from anywhere until one has not.
+        return next((vector for vector in encoding.each(rng) if key(vector) not in self._seen), None)
+
+    def _proposals(self, encoding: Encoding, rng: Generator) -> Array:
+        number = self._num_suggested - len(self._points)
+        if number < self._num_initial:
+            return self._first(encoding, rng, number)
+        if self.observations.num_observed < MIN_OBSERVED or rng.random() < self._random_fraction:
+            return self.fresh(encoding, rng, NUM_FRESH, self.observations.table())
+        return self.propose(encoding, rng)
+
+    def _first(self, encoding: Encoding, rng: Generator, number: int) -> Array:
+        """Return the point with that number of those that are spread over the space; half of them follow priors where there are any."""
+        band = PriorBand(encoding)
+        if encoding.has_prior and number == 0:
+            return band.expected(rng)
+        if encoding.has_prior and number % 2 == 0:
+            return band.prior.drawn(rng, NUM_FRESH)
+        design = latin(generator(self._seed, _DESIGN), self._num_initial, len(encoding.columns))
+        return encoding.from_cube(design[[number]])
+
+
+def num_first_points(num_samples: int) -> int:
+    """Return how many points are spread over the space where nobody says: 10, or a quarter of the samples if that is less.
+
+    Args:
+        num_samples: How many there will be; -1 for an endless number.
+    """
+    return NUM_INITIAL if num_samples < 0 else min(NUM_INITIAL, max(num_samples // 4, 1))
+
+
+def _check_arguments(n_initial_points: int | None, random_fraction: float, time_attr: str) -> None:
+    is_count = isinstance(n_initial_points, int) and not isinstance(n_initial_points, bool) and n_initial_points >= 0
+    if n_initial_points is not None and not is_count:
+        raise ValueError(f"n_initial_points must be a whole number from 0, got {n_initial_points!r}; None takes 10, or fewer of few")
+    if not isinstance(random_fraction, int | float) or not 0 <= random_fraction <= 1:
+        raise ValueError(f"random_fraction must be between 0 and 1, got {random_fraction!r}; 0 asks the model each time")
+    if not isinstance(time_attr, str) or not time_attr:
+        raise ValueError(f"time_attr must be the name of an entry of results, got {time_attr!r}; use 'training_iteration'")

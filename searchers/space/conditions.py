@@ -1,0 +1,165 @@
+"""What makes a space conditional: a choice between sub-spaces, and entries that are only there under a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+from .domains import Categorical, Domain
+from .priors import DEFAULT_CONFIDENCE, PRIOR_FIELDS, shown
+from .sample_from import SampleFrom
+from .tree import Conditional, Path, flat_name, is_grid, leaves
+
+Predicate = Callable[[Any], bool]
+"""A condition as a function of a parameter's value."""
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Branching(Conditional):
+    """A choice between options that hold search-space words.
+
+    The configuration has the chosen option in its place, with the parameters of that option alone. To searchers the choice is a parameter
+    whose values are the numbers of its options, from 0.
+
+    Attributes:
+        options: The options, at least one: sub-spaces, words and plain values.
+        is_ordered: Whether neighbours in the list are similar.
+        prior: The option presumed best, by its number or, where it is plain and no number, itself; None where nothing is presumed.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
+        selector: The domain of the options' numbers.
+
+    Raises:
+        ValueError: If there is no option, one of them holds a grid or is an `OnlyIf`, or the prior is none of them.
+
+    Example:
+        >>> from searchers.space import uniform
+        >>> optimizer = Branching(({"name": "sgd", "momentum": uniform(0, 1)}, "none"), prior="none")
+        >>> optimizer.selector.categories, optimizer.selector.prior
+        ((0, 1), 1)
+    """
+
+    options: tuple[Any, ...]
+    is_ordered: bool = False
+    prior: Any = None
+    prior_confidence: str = DEFAULT_CONFIDENCE
+    selector: Categorical = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be chosen."""
+        object.__setattr__(self, "options", tuple(self.options))
+        if not self.options:
+            raise ValueError("choice must be given one value at least, got none; leave the parameter out where there is no choice")
+        for number, option in enumerate(self.options):
+            _check_no_grid("choice", option)
+            if isinstance(option, OnlyIf):
+                raise ValueError(  # noqa: TRY004  (its type is right, its place is not)
+                    f"choice must have options that are always there, got only_if as option {number}; put the choice into only_if"
+                )
+        preferred = None if self.prior is None else self.number_of(self.prior)
+        if self.prior is not None and preferred is None:
+            raise ValueError(
+                f"prior must be one of the options, got {self.prior!r}; give an option that is plain and no number itself, any other by "
+                f"its number, 0 to {len(self.options) - 1}"
+            )
+        numbers = tuple(range(len(self.options)))
+        object.__setattr__(self, "selector", Categorical(numbers, self.is_ordered, preferred, self.prior_confidence))
+
+    def __repr__(self) -> str:
+        return shown(self, hidden=frozenset({"selector"} if self.prior is not None else {"selector", *PRIOR_FIELDS}))
+
+    def inner(self) -> Iterator[tuple[Path, Any]]:
+        """Yield the options by their numbers."""
+        return (((number,), option) for number, option in enumerate(self.options))
+
+    def grid(self) -> dict[str, list[Any]]:
+        """Refuse to be a grid, which only a `Categorical` can be.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            "grid must be asked of a choice between plain values, got one between sub-spaces; grid over names, and use only_if"
+        )
+
+    def number_of(self, given: Any) -> int | None:
+        """Return the number of the option that is meant, None for none: a number means itself, all else the plain option that equals it."""
+        if isinstance(given, int) and not isinstance(given, bool):
+            return given if 0 <= given < len(self.options) else None
+        plain = {number: option for number, option in enumerate(self.options) if not holds_words(option)}
+        if not plain or not (known := Categorical(tuple(plain.values()))).contains(given):
+            return None
+        return list(plain)[known.index(given)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OnlyIf(Conditional):
+    """An entry of a space that a configuration has only under conditions.
+
+    Attributes:
+        conditions: For each parameter asked for, by name: a value, a list of values, or a function of the value that returns whether the
+            condition holds. All of them have to hold.
+        node: What stands there then: a word, a sub-space or a constant.
+
+    Raises:
+        TypeError: If the conditions are not a dictionary with names.
+        ValueError: If there is none, or a grid under them.
+
+    Example:
+        >>> from searchers.space import uniform
+        >>> OnlyIf({"optimizer": "sgd"}, uniform(0, 1))
+        OnlyIf(conditions={'optimizer': 'sgd'}, node=Float(lower=0.0, upper=1.0, q=None, is_log=False))
+    """
+
+    conditions: Mapping[str, Any]
+    node: Any
+
+    def __post_init__(self) -> None:
+        """Refuse what is no condition."""
+        if not isinstance(self.conditions, Mapping) or not all(isinstance(name, str) for name in self.conditions):
+            raise TypeError(
+                f"only_if must be given a dictionary from names to values, got {self.conditions!r}; such as {{'optimizer': 'sgd'}}"
+            )
+        if not self.conditions:
+            raise ValueError("only_if must be given one condition at least, got none; leave only_if out for what is always there")
+        _check_no_grid("only_if", self.node)
+        # Sets have no order, in which they could be written down.
+        listed = {name: sorted(asked, key=repr) if isinstance(asked, AbstractSet) else asked for name, asked in self.conditions.items()}
+        object.__setattr__(self, "conditions", listed)
+
+    def inner(self) -> Iterator[tuple[Path, Any]]:
+        """Yield what stands there if the conditions hold."""
+        yield (), self.node
+
+
+def is_word(leaf: Any) -> bool:
+    """Return whether the leaf of a space is to be replaced by a value, as a domain, function or grid axis is."""
+    if type(leaf) in _PLAIN:  # told at once, for abstract classes take their time to say no
+        return False
+    return isinstance(leaf, Domain | SampleFrom | Conditional) or is_grid(leaf)
+
+
+def holds_words(node: Any) -> bool:
+    """Return whether a part of a space is searched, or only a part of it."""
+    return any(is_word(leaf) for _, leaf in leaves(node))
+
+
+def unwrapped(node: Any) -> Any:
+    """Return what stands behind the conditions of a node, the node itself where it has none."""
+    while type(node) is OnlyIf:
+        node = node.node
+    return node
+
+
+def _check_no_grid(word: str, node: Any) -> None:
+    found = [flat_name(path) for path, leaf in leaves(node) if is_grid(leaf)]
+    if found:
+        place = f" at {found[0]!r}" if found[0] else ""
+        raise ValueError(
+            f"{word} must hold no grid, got one{place} inside {node!r}: a grid has no points where it is not there; use choice instead of "
+            "grid_search"
+        )

@@ -1,0 +1,274 @@
+"""The words a search space is written in: functions that return domains, grid axes, computed and conditional parameters.
+
+Where a word takes a ``prior``, that is the value presumed best, and ``prior_confidence``, ``"low"``, ``"medium"`` or ``"high"``, how sure
+that is. Searchers that know priors look there first; all others, random search among them, take no notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from .conditions import Branching, OnlyIf, holds_words, is_word
+from .domains import Categorical
+from .numeric import Float, Integer, Normal
+from .priors import DEFAULT_CONFIDENCE
+from .sample_from import SampleFrom
+from .tree import GRID_KEY, leaves
+
+
+def uniform(lower: float, upper: float, *, prior: float | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Float:
+    """Return floats from `lower` to `upper`, all equally likely; `upper` itself is practically never sampled.
+
+    Example:
+        >>> uniform(0, 1)
+        Float(lower=0.0, upper=1.0, q=None, is_log=False)
+    """
+    return Float(lower, upper, prior=prior, prior_confidence=prior_confidence)
+
+
+def quniform(lower: float, upper: float, q: float, *, prior: float | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Float:
+    """Return multiples of `q` from `lower` to `upper`, both included and all equally likely.
+
+    Departures:
+        Ray Tune rounds uniform numbers, so that the two ends come up half as often as the others.
+
+    Example:
+        >>> quniform(0, 1, 0.25).from_unit(0.3)
+        0.25
+    """
+    return Float(lower, upper, q, prior=prior, prior_confidence=prior_confidence)
+
+
+def loguniform(lower: float, upper: float, *, prior: float | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Float:
+    """Return floats from `lower`, which must be positive, to `upper`, all orders of magnitude equally likely.
+
+    Example:
+        >>> loguniform(1e-4, 1).to_unit(1e-2)
+        0.5
+    """
+    return Float(lower, upper, is_log=True, prior=prior, prior_confidence=prior_confidence)
+
+
+def qloguniform(lower: float, upper: float, q: float, *, prior: float | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Float:
+    """Return multiples of `q` from `lower`, which must be positive, to `upper`, both included, equally likely by magnitude.
+
+    Example:
+        >>> qloguniform(0.1, 10, 0.1).cast(3.14159)
+        3.1
+    """
+    return Float(lower, upper, q, is_log=True, prior=prior, prior_confidence=prior_confidence)
+
+
+def randint(lower: int, upper: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Integer:
+    """Return integers from `lower` to ``upper - 1``, all equally likely.
+
+    Example:
+        >>> randint(0, 10).contains(9), randint(0, 10).contains(10)
+        (True, False)
+    """
+    return _exclusive(lower, upper, prior=prior, prior_confidence=prior_confidence)
+
+
+def qrandint(lower: int, upper: int, q: int = 1, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Integer:
+    """Return multiples of `q` from `lower` to `upper`, all equally likely; `upper` is included except where `q` is 1.
+
+    Departures:
+        Ray Tune rounds, which leaves the bounds where these are no multiples of `q`.
+
+    Example:
+        >>> qrandint(8, 64, 8).contains(64), qrandint(8, 64).contains(64)
+        (True, False)
+    """
+    if q == 1:
+        return _exclusive(lower, upper, prior=prior, prior_confidence=prior_confidence)
+    return Integer(lower, upper, q, prior=prior, prior_confidence=prior_confidence)
+
+
+def lograndint(lower: int, upper: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Integer:
+    """Return integers from `lower`, which must be positive, to ``upper - 1``, all orders of magnitude equally likely.
+
+    Departures:
+        Each integer takes what rounds to it on the logarithmic scale, where Ray Tune cuts off decimals: small ones come up more often.
+
+    Example:
+        >>> lograndint(1, 1000).contains(1000)
+        False
+    """
+    return _exclusive(lower, upper, is_log=True, prior=prior, prior_confidence=prior_confidence)
+
+
+def qlograndint(lower: int, upper: int, q: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE) -> Integer:
+    """Return multiples of `q` from `lower`, which must be positive, to `upper`, equally likely by magnitude.
+
+    `upper` is included except where `q` is 1.
+
+    Example:
+        >>> qlograndint(8, 64, 8).clip(1000)
+        64
+    """
+    if q == 1:
+        return _exclusive(lower, upper, is_log=True, prior=prior, prior_confidence=prior_confidence)
+    return Integer(lower, upper, q, is_log=True, prior=prior, prior_confidence=prior_confidence)
+
+
+def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
+    """Return normally distributed floats.
+
+    Example:
+        >>> randn(10, 2).contains(-3.5)
+        True
+    """
+    return Normal(mean, sd)
+
+
+def qrandn(mean: float, sd: float, q: float) -> Normal:
+    """Return normally distributed floats, rounded to multiples of `q`.
+
+    Example:
+        >>> qrandn(10, 2, 0.5).cast(9.8)
+        10.0
+    """
+    return Normal(mean, sd, q)
+
+
+def choice(
+    categories: Iterable[Any], *others: Any, ordered: bool = False, prior: Any = None, prior_confidence: str = DEFAULT_CONFIDENCE
+) -> Categorical | Branching:
+    """Return one of the given objects, all equally likely; an object may itself be a sub-space, a dictionary with words for instance.
+
+    Args:
+        categories: The objects, of any type. Those that hold search-space words, at any depth, are drawn from once they are chosen: the
+            configuration has the parameters of that one alone. A grid cannot be one of them.
+        *others: Not accepted; only there to say that a list is wanted.
+        ordered: Whether neighbours in the list are similar, so that population based training moves between them.
+        prior: The object presumed best; a sub-space by its number in the list. None where nothing is presumed.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``: how sure that is.
+
+    Returns:
+        A domain, or where an object holds search-space words a `Branching`.
+
+    Raises:
+        TypeError: If they are not a list or another iterable with an order.
+        ValueError: If there are none, or a grid among them, or the prior is none of them.
+
+    Example:
+        >>> choice(["adam", "sgd"]).grid()
+        {'grid_search': ['adam', 'sgd']}
+        >>> choice([{"name": "sgd", "momentum": uniform(0, 1)}, "none"]).options[1]
+        'none'
+    """
+    _check_one_list("choice", categories, others)
+    listed = _listed("choice", categories)
+    kind = Branching if holds_words(listed) else Categorical
+    return kind(tuple(listed), ordered, prior, prior_confidence)
+
+
+def only_if(conditions: Mapping[str, Any], node: Any) -> OnlyIf:
+    """Return an entry of a dictionary that is only there under conditions; where they do not hold, the configuration lacks its key.
+
+    Parameters are looked for by name: beside the entry first, then one level further out, and so on to the root, where their full names
+    count, such as ``"model/depth"``. One that is not there itself fulfils no condition. A choice between sub-spaces is asked for the
+    number of its option.
+
+    Args:
+        conditions: For each parameter asked for, by name: a value, a list of values, or a function of the value that returns whether the
+            condition holds. All of them have to hold.
+        node: What stands there then: a word, a dictionary with words or a constant, but no grid.
+
+    Raises:
+        TypeError: If the conditions are not a dictionary with names.
+        ValueError: If there is none, or a grid under them. With the space, if a parameter is unknown or cannot have the value, or if
+            conditions depend on each other in a circle.
+
+    Example:
+        >>> from searchers.space import SearchSpace
+        >>> space = SearchSpace({"optimizer": choice(["sgd", "adam"]), "momentum": only_if({"optimizer": "sgd"}, uniform(0, 1))})
+        >>> space.config_of({"optimizer": "adam"}, rng=None)
+        {'optimizer': 'adam'}
+    """
+    return OnlyIf(conditions, node)
+
+
+def grid_search(values: Iterable[Any], *others: Any) -> dict[str, list[Any]]:
+    """Return an axis of the grid: each value is combined with each value of all other axes.
+
+    Args:
+        values: The values, of any type but search-space words.
+        *others: Not accepted; only there to say that a list is wanted.
+
+    Raises:
+        TypeError: If they are not a list or another iterable with an order.
+
+    Example:
+        >>> grid_search([0.1, 0.01])
+        {'grid_search': [0.1, 0.01]}
+    """
+    _check_one_list("grid_search", values, others)
+    return {GRID_KEY: plain_values("grid_search", values)}
+
+
+def sample_from(function: Callable[..., Any]) -> SampleFrom:
+    """Return what a function computes, from the values of other parameters if it takes an argument.
+
+    The function is called in each trial's turn with the configuration so far (see `ConfigView`), and put off while it reads what is
+    not yet known. It may return search-space words, from which is then sampled. Chance of its own is not covered by the experiment's
+    seed. Searchers that build a model of the space refuse such parameters, and search what is conditional with `only_if` instead.
+
+    Args:
+        function: ``function()`` or ``function(config)``.
+
+    Example:
+        >>> from searchers.space import ConfigView
+        >>> space = {"batch": 32, "lr": sample_from(lambda config: config.batch / 1000)}
+        >>> space["lr"].call(ConfigView(space))
+        0.032
+    """
+    return SampleFrom(function)
+
+
+def plain_values(word: str, values: Iterable[Any]) -> list[Any]:
+    """Return what may be chosen from as a list, with numpy scalars as Python numbers.
+
+    Args:
+        word: Who asks, for the message.
+        values: The values.
+
+    Raises:
+        TypeError: If they are not a list or another iterable with an order.
+        ValueError: If there are none, or search-space words among them.
+    """
+    listed = _listed(word, values)
+    if any(is_word(leaf) for _, leaf in leaves(listed)):
+        raise ValueError(
+            f"{word} must be given plain values, got search-space words inside {listed!r}; "
+            "use sample_from(lambda config: ...), which may return a word depending on other parameters, or only_if"
+        )
+    return listed
+
+
+def _check_one_list(word: str, first: Any, others: tuple[Any, ...]) -> None:
+    if others:
+        listed = ", ".join(map(repr, (first, *others)))
+        raise TypeError(f"{word} must be given one list, got {1 + len(others)} arguments; pass a list: {word}([{listed}])")
+
+
+def _listed(word: str, values: Any) -> list[Any]:
+    if isinstance(values, str | bytes | Mapping | AbstractSet) or not isinstance(values, Iterable):
+        raise TypeError(f"{word} must be given a list, got {values!r}; put the values in square brackets")
+    listed = [_as_python(value) for value in values]
+    if not listed:
+        raise ValueError(f"{word} must be given one value at least, got none; leave the parameter out where there is no choice")
+    return listed
+
+
+def _as_python(value: Any) -> Any:
+    is_numpy_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_numpy_scalar else value
+
+
+def _exclusive(lower: int, upper: int, *, is_log: bool = False, **prior: Any) -> Integer:
+    if not lower < upper:
+        raise ValueError(f"lower must be less than upper={upper}, which is left out, got {lower}; move upper up by one to include it")
+    return Integer(lower, upper - 1, is_log=is_log, **prior)

@@ -1,0 +1,255 @@
+"""A search space taken apart: its parameters, and the ways from their values to configurations and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, final
+
+from .cardinality import num_assignments
+from .conditions import holds_words, is_word
+from .config_builder import arranged, known_constants
+from .config_parser import fitted
+from .domains import Categorical, Domain
+from .functions import plain_values
+from .parameters import Inventory, Parameter
+from .sample_from import SampleFrom, resolve_dependents, sample
+from .tree import DELIMITER, GRID_KEY, Conditional, Path, assign, copied, flat_name, is_grid, leaves, match, merge
+
+if TYPE_CHECKING:
+    from numpy.random import Generator  # for annotations only, so that importing the space words stays cheap
+
+
+@final
+class SearchSpace:
+    """A space taken apart once, so that each configuration costs only its searched parameters.
+
+    There are two ways to search one. `parameters` shows any space, conditional or not, as a list, and `values_of` and `config_of` lead from
+    configurations to values by name and back. `domains`, `assignments` and `resolve` go by paths, and know no conditions: they are for
+    searchers that search flat spaces only, and for those which do not care what it is that they draw.
+
+    Attributes:
+        space: The space as declared.
+        is_conditional: Whether some parameters exist in some configurations only.
+        grid_axes: The values of each grid axis, by path.
+        dependents: Its `SampleFrom` leaves, by path; in a conditional space by the steps to them, numbers of options included.
+
+    Raises:
+        TypeError: If the space is not a dictionary.
+        ValueError: If a grid axis has no values, a word hides inside another, or a condition is unknown, impossible or in a circle.
+
+    Example:
+        >>> from searchers.space import choice, grid_search, loguniform, uniform
+        >>> space = SearchSpace({"lr": loguniform(1e-4, 1e-1), "model": {"depth": grid_search([2, 3])}})
+        >>> list(space.domains), space.grid_axes
+        ([('lr',)], {('model', 'depth'): [2, 3]})
+        >>> space = SearchSpace({"opt": choice([{"name": "sgd", "momentum": uniform(0, 1)}, "none"])})
+        >>> [parameter.name for parameter in space.parameters]
+        ['opt', 'opt/0/momentum']
+        >>> space.values_of({"opt": {"name": "sgd", "momentum": 0.9}})
+        {'opt': 0, 'opt/0/momentum': 0.9}
+        >>> space.config_of({"opt": 0, "opt/0/momentum": 0.5}, rng=None)
+        {'opt': {'name': 'sgd', 'momentum': 0.5}}
+    """
+
+    def __init__(self, space: Mapping[str, Any]) -> None:
+        if not isinstance(space, Mapping):
+            raise TypeError(f"a space must be a dictionary, got {space!r}; give each parameter a name")
+        self.space = dict(space)
+        _check_names(path for path, _ in leaves(self.space))
+        words = {path: leaf for path, leaf in leaves(self.space) if is_word(leaf)}
+        self.is_conditional = any(isinstance(word, Conditional) for word in words.values())
+        self._domains: dict[Path, Domain] = {path: word for path, word in words.items() if isinstance(word, Domain)}
+        self.dependents: dict[Path, SampleFrom] = {path: word for path, word in words.items() if isinstance(word, SampleFrom)}
+        self.grid_axes: dict[Path, list[Any]] = {
+            path: plain_values(flat_name(path), word[GRID_KEY]) for path, word in words.items() if is_grid(word)
+        }
+        if self.is_conditional:
+            self.dependents = self._inventory.dependents
+
+    @property
+    def domains(self) -> dict[Path, Domain]:
+        """The domains of a flat space, by path.
+
+        Raises:
+            ValueError: If the space is conditional. A searcher that asks for them can search flat spaces only.
+        """
+        self._require_flat()
+        return self._domains
+
+    @property
+    def words(self) -> dict[Path, Any]:
+        """All searched leaves of a flat space, by path.
+
+        Raises:
+            ValueError: If the space is conditional.
+        """
+        self._require_flat()
+        return {**self._domains, **self.grid_axes, **self.dependents}
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters, each after those that its existence depends on, else as declared. Computed ones (`SampleFrom`) are not told."""
+        return self._inventory.parameters
+
+    def active(self, values: Mapping[str, Any]) -> tuple[Parameter, ...]:
+        """Return the parameters that exist beside some values, those that have a value included, in the order of `parameters`.
+
+        Args:
+            values: Values by name. Without that of a parameter, no other exists whose condition asks for it.
+        """
+        return tuple(parameter for parameter in self.parameters if parameter.is_active(values))
+
+    def values_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values by name that a configuration, perhaps a partial one, gives for parameters, in the order of `parameters`.
+
+        Where several options of a choice fit with nothing missing, the first is taken.
+
+        Args:
+            config: A configuration, nested or with names such as ``"a/b"``. Constants may be repeated in it.
+
+        Raises:
+            ValueError: If it has an unknown name, a value outside its domain, another value for a constant, or what cannot be there beside
+                the rest; or if it fits no option of a choice or, being incomplete, several.
+        """
+        found = self.assignments(config)
+        steps = self._inventory.steps
+        return {parameter.name: found[steps[parameter.name]] for parameter in self.parameters if steps[parameter.name] in found}
+
+    def config_of(self, values: Mapping[str, Any], rng: Generator | None) -> dict[str, Any]:
+        """Return a configuration with these values: what else exists beside them is drawn, or computed.
+
+        Args:
+            values: Values by name, with one for each grid axis.
+            rng: Source of chance; None will do where nothing is drawn.
+
+        Raises:
+            ValueError: If a name is unknown, a value lies outside its domain or does not exist beside the others, or a grid axis has none.
+        """
+        steps = self._inventory.steps
+        if strangers := sorted(name for name in values if name not in steps):
+            raise ValueError(f"values must be those of parameters, got {strangers[0]!r}; there are {', '.join(map(repr, steps)) or 'none'}")
+        return self.resolve({steps[name]: self._inventory.by_name[name].checked(value) for name, value in values.items()}, rng)
+
+    def assignments(self, point: Mapping[str, Any]) -> dict[Path, Any]:
+        """Return the values that a configuration, perhaps a partial one, gives for searched parameters.
+
+        Args:
+            point: A configuration, nested or with names such as ``"a/b"``. Constants may be repeated in it.
+
+        Returns:
+            Values by path; in a conditional space by the steps to the parameters, the numbers of options included.
+
+        Raises:
+            ValueError: If it has an unknown name, a value outside its domain or another value for a constant; see `values_of`.
+        """
+        if self.is_conditional:
+            return fitted(self.space, self._inventory, point)
+        return {path: self._checked(path, value) for path, value in match(self.space, point, is_word)}
+
+    def resolve(self, assignments: Mapping[Path, Any], rng: Generator | None) -> dict[str, Any]:
+        """Return a configuration: assigned values as they are, all else sampled or computed.
+
+        Args:
+            assignments: Values by path, as from `assignments`, with one for each grid axis.
+            rng: Source of chance; None will do where every domain is assigned.
+
+        Raises:
+            ValueError: If a grid axis has no value, a value is given for what does not exist, or functions wait for each other in a circle.
+        """
+        if self.is_conditional:
+            return arranged(self.space, self._inventory, assignments, rng)
+        for path in self.grid_axes:
+            if path not in assignments:
+                raise ValueError(f"grid axis {flat_name(path)!r} must be assigned, got no value; choose one of its values")
+        sampled = {path: sample(domain, rng) for path, domain in self._domains.items() if path not in assignments}
+        config: dict[str, Any] = assign(copied(self.space), {**sampled, **assignments})
+        pending = {path: dependent for path, dependent in self.dependents.items() if path not in assignments}
+        return resolve_dependents(config, pending, rng) if pending else config
+
+    def recognised(self, config: Mapping[str, Any]) -> dict[Path, Any]:
+        """Return what `assignments` does for the entries that the space has; nothing where these do not fit, for a searcher need not mind.
+
+        Args:
+            config: A configuration, perhaps of a searcher of the user's own or with entries of its own.
+        """
+        known = {key: value for key, value in config.items() if key in self.space or str(key).split(DELIMITER)[0] in self.space}
+        try:
+            return self.assignments(known)
+        except ValueError:
+            return {}
+
+    def completed(self, suggestion: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a suggestion with the constants of the space; of a choice, with those of the option that it has chosen.
+
+        Args:
+            suggestion: A configuration that may lack constants. It need not fit the space; then the constants outside choices count.
+        """
+        if not self.is_conditional:
+            return merge(self._constants, suggestion)
+        names = self._inventory.names
+        values = {names[steps]: value for steps, value in self.recognised(suggestion).items() if steps in names}
+        return merge(known_constants(self.space, self._inventory, values), suggestion)
+
+    def num_configurations(self) -> int | None:
+        """Return how many configurations there are, those of a grid axis included; None where that has no end or cannot be told.
+
+        It cannot be told of computed parameters, of functions as conditions on more than a hundred thousand values, nor of conditions that
+        are entangled beyond what can be gone through. Options of a choice count separately, also where their configurations are equal.
+
+        Example:
+            >>> from searchers.space import choice, randint
+            >>> SearchSpace({"depth": randint(1, 4), "opt": choice([{"nesterov": choice([True, False])}, "none"])}).num_configurations()
+            9
+        """
+        return None if self.dependents else num_assignments(self.parameters)
+
+    @cached_property
+    def _inventory(self) -> Inventory:
+        return Inventory(self.space)
+
+    @cached_property
+    def _constants(self) -> dict[str, Any]:
+        return constants(self.space)
+
+    def _require_flat(self) -> None:
+        if self.is_conditional:
+            found = next(parameter.name for parameter in self.parameters if parameter.conditions)
+            raise ValueError(
+                f"a space must be flat for this searcher, got the conditional parameter {found!r}; leave search_alg out for random "
+                "search, or take a searcher that knows conditions, such as OptunaSearch"
+            )
+
+    def _checked(self, path: Path, value: Any) -> Any:
+        known = Categorical(tuple(self.grid_axes[path])) if path in self.grid_axes else self._domains.get(path)
+        if known is None:
+            return value
+        if not known.contains(value):
+            raise ValueError(f"{flat_name(path)!r} must lie in {known!r}, got {value!r}; widen the space or leave the parameter out")
+        return known.cast(value)
+
+
+def _check_names(paths: Iterable[Path]) -> None:
+    seen: dict[str, Path] = {}
+    for path in paths:
+        name = flat_name(path)
+        if name in seen:
+            raise ValueError(f"parameter names must be unique, got {name!r} both as {seen[name]!r} and as {path!r}; rename one")
+        seen[name] = path
+
+
+def constants(space: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the space without what is searched: a list or tuple that holds a word is left out as a whole.
+
+    Example:
+        >>> from searchers.space import randint, uniform
+        >>> constants({"lr": uniform(0, 1), "epochs": 5, "model": {"depth": randint(1, 4), "width": 8}})
+        {'epochs': 5, 'model': {'width': 8}}
+    """
+    kept: dict[str, Any] = {}
+    for key, node in space.items():
+        if not holds_words(node):
+            kept[key] = node
+        elif isinstance(node, dict) and not is_grid(node) and (inner := constants(node)):
+            kept[key] = inner
+    return kept

@@ -1,0 +1,261 @@
+"""What becomes of configurations that a searcher proposes again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, final
+
+from searchers.searcher import Searcher, tell_end
+from searchers.space import SearchSpace
+from searchers.space.config_codec import key_of
+from searchers.space.domains import Categorical
+
+from .repeater import Repeater
+from .wrapper import SearcherWrapper
+
+Duplicates = Literal["repeat", "skip", "reuse"]
+"""Whether a configuration that was proposed before is run again, left out, or answered with what is known."""
+
+POLICIES: Final[tuple[Duplicates, ...]] = ("repeat", "skip", "reuse")
+
+
+@final
+class DuplicateGuard(SearcherWrapper):
+    """Watches over a searcher's suggestions for configurations that it has proposed before.
+
+    Two configurations are the same if all their entries are: floats exactly, 1 and 1.0 apart, nested entries in any order, objects by
+    identity or equality. What a failed trial ran counts as well.
+
+    Where one is proposed again, ``"repeat"`` lets it run. ``"skip"`` tells the searcher that the suggestion came to nothing and asks for
+    another. ``"reuse"`` tells it what the earlier trial reported, every result and the end, as if the configuration had been run
+    again, and asks for another; where the earlier trial is still running, the searcher hears its results for both as they come. What
+    is left out this way does not count towards ``num_samples``.
+
+    After `max_tries` duplicates in a row the next one is let through, unless every configuration of a finite space has been proposed:
+    then the search has finished. A searcher that proposes the best it knows until it hears of something better (`BayesOptSearch`) needs
+    ``"reuse"``.
+
+    Args:
+        searcher: The searcher, which gives metric, mode and space.
+        duplicates: ``"skip"``, ``"reuse"`` or ``"repeat"``.
+        max_tries: How many duplicates in a row are turned down, at least 1.
+
+    Raises:
+        TypeError: If `searcher` is no searcher.
+        ValueError: If `duplicates` or `max_tries` is none of the accepted values, or the searcher repeats configurations on purpose.
+
+    Example:
+        >>> from searchers import BasicVariantGenerator
+        >>> from searchers.space import choice
+        >>> searcher = DuplicateGuard(BasicVariantGenerator(), "skip")
+        >>> searcher.set_search_properties(None, None, {"depth": choice([2, 3])}, seed=0, num_samples=10)
+        True
+        >>> [searcher.suggest(name) for name in "abc"]
+        [{'depth': 3}, {'depth': 2}, 'FINISHED']
+
+    Departures:
+        Ray Tune has no such policy, but for an argument of its BayesOptSearch. `"reuse"` keeps every number that trials report, as long
+        as the experiment lasts.
+    """
+
+    def __init__(self, searcher: Searcher, duplicates: Duplicates = "skip", max_tries: int = 100) -> None:
+        super().__init__(searcher)
+        if duplicates not in POLICIES:
+            raise ValueError(f"duplicates must be one of {POLICIES}, got {duplicates!r}; 'repeat' lets them run")
+        if isinstance(max_tries, bool) or not isinstance(max_tries, int) or max_tries < 1:
+            raise ValueError(f"max_tries must be a whole number of at least 1, got {max_tries!r}; use 'repeat' to turn none down")
+        if duplicates != "repeat" and any(isinstance(each, Repeater) and not each.set_index for each in _chain(searcher)):
+            raise ValueError(
+                f"duplicates must be 'repeat' around a Repeater without set_index, got {duplicates!r}; "
+                "put the DuplicateGuard inside: Repeater(DuplicateGuard(searcher))"
+            )
+        self.duplicates = duplicates
+        # A guard within another one is asked under that one's names, among which its own must not be.
+        self._mark = "+" * sum(isinstance(each, DuplicateGuard) for each in _chain(self))
+        self.max_tries = max_tries
+        self._space: Mapping[str, Any] = {}
+        self._num_points: int | None = None
+        self._num_suggested = 0
+        self._is_exhausted = False
+        self._known: dict[str, _Known] = {}
+        self._open: dict[str, tuple[str, str]] = {}
+        self._turned_down: dict[str, int] = {}
+        self._objects: list[Any] = []
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+        """Hand everything to the searcher, which is asked for more than ``num_samples`` where it proposes duplicates."""
+        self._space = config
+        self._num_points = SearchSpace(config).num_configurations()
+        self._num_samples = spec.get("num_samples")
+        if "num_samples" in spec and self.duplicates != "repeat":
+            spec["num_samples"] = -1
+        return super().set_search_properties(metric, mode, config, **spec)
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Hand the point to the searcher, and count it among what was proposed where it is a whole configuration."""
+        super().add_evaluated_point(parameters, value, error, pruned, intermediate_values)
+        space = SearchSpace(self._space)
+        try:
+            values = space.values_of(parameters)
+        except ValueError:  # the searcher, which has taken it, has a space of its own
+            return
+        if not space.dependents and len(values) == len(space.active(values)):
+            key = key_of(self._space, space.config_of(values, None), self._name_object)
+            result = None if error else {str(self.metric): value}
+            self._known.setdefault(key, _Known("", ending={"result": result, "error": error, "stopped": pruned}))
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Return the searcher's next suggestion that is none of the earlier ones, or what else it answers."""
+        if self.duplicates == "repeat":
+            return self.searcher.suggest(trial_id)
+        total = None if self._num_samples is None else self.total_samples
+        if self._is_exhausted or (total is not None and self._num_suggested >= total):
+            return self.FINISHED
+        for is_last in [*[False] * self.max_tries, True]:
+            name = self._name_for(trial_id)
+            suggestion = self.searcher.suggest(name)
+            if not isinstance(suggestion, dict):
+                return suggestion
+            key = key_of(self._space, suggestion, self._name_object)
+            if key not in self._known or (is_last and not self._has_seen_all()):
+                return self._let_through(trial_id, name, key, suggestion)
+            self._turn_down(trial_id, name, self._known[key])
+        self._is_exhausted = True
+        return self.FINISHED
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Pass the result on, also for duplicates of the trial."""
+        name, key = self._open.get(trial_id, (trial_id, ""))
+        self.searcher.on_trial_result(name, result)
+        known = self._known.get(key)
+        if known is not None and known.trial_id == trial_id and self.duplicates == "reuse":
+            known.results.append(_only_numbers(result))
+            for follower in known.followers:
+                self.searcher.on_trial_result(follower, result)
+
+    def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
+        """Pass it on; duplicates of the trial just wait."""
+        self.searcher.on_trial_pause(self._open.get(trial_id, (trial_id, ""))[0], result)
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+        """Pass the end on, also for duplicates of the trial."""
+        name, key = self._open.pop(trial_id, (trial_id, ""))
+        tell_end(self.searcher, name, result, error=error, stopped=stopped)
+        known = self._known.get(key)
+        if known is None or known.trial_id != trial_id:
+            return
+        known.trial_id = ""
+        if self.duplicates == "reuse":
+            known.ending = {"result": None if result is None else _only_numbers(result), "error": error, "stopped": stopped}
+        for follower in known.followers:
+            tell_end(self.searcher, follower, result, error=error, stopped=stopped)
+        known.followers.clear()
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Pass it on, also for duplicates of the trial; the configuration counts as never proposed."""
+        name, key = self._open.pop(trial_id, (trial_id, ""))
+        self.searcher.on_trial_discard(name)
+        known = self._known.get(key)
+        if known is not None and known.trial_id == trial_id:
+            del self._known[key]
+            for follower in known.followers:
+                self.searcher.on_trial_discard(follower)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what has been proposed, what is known of it, and the searcher's state."""
+        return {
+            "num_suggested": self._num_suggested,
+            "is_exhausted": self._is_exhausted,
+            "known": {key: asdict(known) for key, known in self._known.items()},
+            "open": {trial_id: list(names) for trial_id, names in self._open.items()},
+            "turned_down": dict(self._turned_down),
+            "num_objects": len(self._objects),
+            "searcher": self.searcher.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called.
+
+        Raises:
+            ValueError: If configurations held objects that are found nowhere in the space, so that they cannot be compared any more.
+        """
+        if state["num_objects"]:
+            raise ValueError(f"objects in configurations must stand in the space, got {state['num_objects']} others; use choice for them")
+        self._num_suggested = state["num_suggested"]
+        self._is_exhausted = state["is_exhausted"]
+        self._known = {key: _Known(**known) for key, known in state["known"].items()}
+        self._open = {trial_id: (name, key) for trial_id, (name, key) in state["open"].items()}
+        self._turned_down = dict(state["turned_down"])
+        self.searcher.load_state_dict(state["searcher"])
+
+    def _name_for(self, trial_id: str) -> str:
+        """Return under which name the searcher is asked: for each suggestion of a trial another one."""
+        number = self._turned_down.get(trial_id, 0)
+        return f"{trial_id}{self._mark}{number}" if number else trial_id
+
+    def _let_through(self, trial_id: str, name: str, key: str, suggestion: dict[str, Any]) -> dict[str, Any]:
+        self._num_suggested += 1
+        self._turned_down.pop(trial_id, None)
+        self._open[trial_id] = name, key
+        self._known.setdefault(key, _Known(trial_id))
+        return suggestion
+
+    def _turn_down(self, trial_id: str, name: str, known: _Known) -> None:
+        self._turned_down[trial_id] = self._turned_down.get(trial_id, 0) + 1
+        if self.duplicates == "skip":
+            self.searcher.on_trial_discard(name)
+            return
+        for result in known.results:
+            self.searcher.on_trial_result(name, result)
+        if known.ending is None:
+            known.followers.append(name)
+        else:
+            tell_end(self.searcher, name, **known.ending)
+
+    def _has_seen_all(self) -> bool:
+        return self._num_points is not None and len(self._known) >= self._num_points
+
+    def _name_object(self, value: Any) -> int:
+        """Return a number that stands for an object and those equal to it."""
+        known = Categorical((None, *self._objects))
+        if known.contains(value):
+            return known.index(value)
+        self._objects.append(value)
+        return len(self._objects)
+
+
+@dataclass(slots=True)
+class _Known:
+    """A configuration that was proposed.
+
+    Attributes:
+        trial_id: The trial that runs it; empty once that is over.
+        results: What it has reported, where that is to be used again.
+        ending: How it ended, likewise.
+        followers: Names of duplicates for which the searcher hears the same.
+    """
+
+    trial_id: str
+    results: list[dict[str, Any]] = field(default_factory=list)
+    ending: dict[str, Any] | None = None
+    followers: list[str] = field(default_factory=list)
+
+
+def _chain(searcher: Searcher) -> Iterator[Searcher]:
+    inner: Any = searcher
+    while isinstance(inner, Searcher):
+        yield inner
+        inner = getattr(inner, "searcher", None)
+
+
+def _only_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what searchers read, without the dates and names that fill a result up."""
+    return {name: value for name, value in result.items() if isinstance(value, int | float)}

@@ -1,0 +1,204 @@
+"""Each configuration several times, so that the search is not misled by luck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, Final, final
+
+from searchers.searcher import Searcher, tell_end
+from searchers.space.config_codec import recalled, record
+from searchers.space.tree import copied
+
+from .wrapper import SearcherWrapper
+
+TRIAL_INDEX: Final = "__trial_index__"
+"""The entry of a configuration that tells which of its repeats a trial is, from 0."""
+
+
+@final
+class Repeater(SearcherWrapper):
+    """Runs each configuration of a searcher several times and tells it the mean of what came out.
+
+    ``num_samples`` counts trials, repeats included. The searcher hears nothing before all repeats of a configuration are over, and then
+    one end: every number of their last results as its mean, NaN and missing values left out. Repeats that failed do not count, and the
+    configuration has failed if all of them have. Nor do repeats that a scheduler or stopper ended early, unless all were: a value from
+    the middle of the training is none of the final ones. A limit on how many trials run at once may stand on either side: within, a
+    `ConcurrencyLimiter` counts configurations, around this it counts trials.
+
+    Args:
+        searcher: The searcher, which gives metric, mode and space.
+        repeat: How often each configuration is run, at least 1.
+        set_index: Whether each trial finds in its configuration, as ``config["__trial_index__"]``, which repeat it is (0 to
+            ``repeat - 1``), e.g. for a seed of its own.
+
+    Raises:
+        TypeError: If `searcher` is no searcher.
+        ValueError: If `repeat` is less than 1; with the number of samples, if that is no multiple of it.
+
+    Example:
+        >>> from searchers import BasicVariantGenerator
+        >>> from searchers.space import randint
+        >>> searcher = Repeater(BasicVariantGenerator(), repeat=2)
+        >>> searcher.set_search_properties("loss", "min", {"depth": randint(2, 9)}, seed=0, num_samples=4)
+        True
+        >>> searcher.suggest("a"), searcher.suggest("b")
+        ({'depth': 7, '__trial_index__': 0}, {'depth': 7, '__trial_index__': 1})
+
+    Departures:
+        Ray Tune leaves out what is left where ``num_samples`` is no multiple of `repeat`; here that is refused. It takes the values of
+        repeats that a scheduler has stopped for final ones. Better than beside a scheduler that stops trials early, repeats are used
+        without one: which repeat is stopped is luck, too.
+    """
+
+    def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
+        super().__init__(searcher)
+        if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
+            raise ValueError(f"repeat must be a whole number of at least 1, got {repeat!r}; with 1 each configuration is run once")
+        self.repeat = repeat
+        self.set_index = set_index
+        self._space: Mapping[str, Any] = {}
+        self._groups: dict[str, _Group] = {}
+        self._filling: str | None = None
+        self._places: dict[str, tuple[str, int]] = {}
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any) -> bool:
+        """Hand everything to the searcher, with the number of configurations in place of that of trials.
+
+        Raises:
+            ValueError: If the number of samples is no multiple of the repeats.
+        """
+        self._space = config
+        if "num_samples" in spec:
+            spec["num_samples"] = self._num_groups(spec["num_samples"])
+        return super().set_search_properties(metric, mode, config, **spec)
+
+    def num_trials_for(self, num_samples: int) -> int | None:
+        """Return how many trials there will be: as many configurations as the searcher says, each repeated; None for endless."""
+        num_groups = self.searcher.num_trials_for(self._num_groups(num_samples))
+        return None if num_groups is None else num_groups * self.repeat
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Tell the searcher how many of its configurations may be unfinished at a time; trials are not limited."""
+        self.searcher.set_max_concurrency(-(-max_concurrent // self.repeat))
+        return False
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Return the configuration that is being repeated, or the searcher's next answer."""
+        if self._filling is None:
+            suggestion = self.searcher.suggest(trial_id)
+            if not isinstance(suggestion, dict):
+                return suggestion
+            self._groups[trial_id] = _Group(suggestion)
+            self._filling = trial_id
+        name, group = self._filling, self._groups[self._filling]
+        place = len(group.endings)
+        group.endings.append(None)
+        self._places[trial_id] = name, place
+        if len(group.endings) == self.repeat:
+            self._filling = None
+        config: dict[str, Any] = copied(group.config)
+        return {**config, TRIAL_INDEX: place} if self.set_index else config
+
+    def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
+        """Keep it from the searcher, which knows configurations, not repeats."""
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False, stopped: bool = False) -> None:
+        """Keep how the repeat ended; after the last one, tell the searcher."""
+        self._keep(trial_id, {"result": None if result is None else dict(result), "error": error, "stopped": stopped})
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Keep that the repeat does not count; where none does, the searcher hears that the configuration was discarded."""
+        self._keep(trial_id, {})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the configurations whose repeats are not over, and the searcher's state."""
+        return {
+            "groups": [[name, self._recorded(name), group.endings.copy()] for name, group in self._groups.items()],
+            "filling": self._filling,
+            "places": {trial_id: list(place) for trial_id, place in self._places.items()},
+            "searcher": self.searcher.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called.
+
+        Raises:
+            ValueError: If a configuration that is to be repeated holds an object that is found nowhere in the space.
+        """
+        self._groups = {name: _Group(recalled(self._space, config), list(endings)) for name, config, endings in state["groups"]}
+        self._filling = state["filling"]
+        self._places = {trial_id: (name, place) for trial_id, (name, place) in state["places"].items()}
+        self.searcher.load_state_dict(state["searcher"])
+
+    def _keep(self, trial_id: str, ending: dict[str, Any]) -> None:
+        if trial_id not in self._places:
+            return
+        name, place = self._places.pop(trial_id)
+        endings = self._groups[name].endings
+        endings[place] = ending
+        if name == self._filling or None in endings:
+            return
+        del self._groups[name]
+        if counting := [each for each in endings if each]:
+            tell_end(self.searcher, name, **_summary(counting))
+        else:
+            self.searcher.on_trial_discard(name)
+
+    def _recorded(self, name: str) -> Any:
+        # Once all repeats have been given out, nobody asks for the configuration any more.
+        return record(self._space, self._groups[name].config) if name == self._filling else None
+
+    def _num_groups(self, num_samples: int) -> int:
+        if num_samples < 0:
+            return num_samples
+        num_groups, left = divmod(num_samples, self.repeat)
+        if left:
+            nearest = (num_groups + 1) * self.repeat
+            raise ValueError(f"num_samples must be a multiple of repeat={self.repeat}, got {num_samples}; make it {nearest}, say")
+        return num_groups
+
+
+@dataclass(slots=True)
+class _Group:
+    """The repeats of one configuration: how each ended, None for those that have not, nothing for those that were discarded."""
+
+    config: Any
+    endings: list[dict[str, Any] | None] = field(default_factory=list)
+
+
+def _summary(endings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how a configuration ended, from how its repeats did."""
+    alive = [ending for ending in endings if not ending["error"]]
+    finished = [ending for ending in alive if not ending["stopped"]]
+    if not alive:
+        return {"result": None, "error": True, "stopped": False}
+    results = [ending["result"] for ending in finished or alive if ending["result"]]
+    return {"result": _mean(results) if results else None, "error": False, "stopped": not finished}
+
+
+def _mean(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return each entry's mean over the results; of what is no number, the first."""
+    merged: dict[str, Any] = {}
+    for name in dict.fromkeys(name for result in results for name in result):
+        values = [result[name] for result in results if name in result]
+        merged[name] = _mean_value(values)
+    return merged
+
+
+def _mean_value(values: Sequence[Any]) -> Any:
+    numbers = list(_numbers(values))
+    if not numbers or (len(numbers) == len(values) and len(set(numbers)) == 1):
+        return values[0]  # as it is: a whole number stays one
+    valid = [number for number in numbers if number == number] or numbers  # noqa: PLR0124  (NaN is what does not equal itself)
+    return sum(valid) / len(valid)
+
+
+def _numbers(values: Iterable[Any]) -> Iterable[float]:
+    for value in values:
+        if isinstance(value, Real) and not isinstance(value, bool):
+            try:
+                yield float(value)
+            except OverflowError:
+                continue

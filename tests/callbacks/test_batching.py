@@ -1,0 +1,219 @@
+"""The queue between hooks and files."""
+
+import logging
+import threading
+
+from tuner.callbacks.files.background_writer import Addressee, BatchWriter, Sink, _Breather, stretched
+
+
+class Memory(Sink):
+    """Keeps what is written; fails as often as it is told to."""
+
+    def __init__(self, failures=()):
+        self.batches = []
+        self.errors = []
+        self.failures = list(failures)
+        self.kept = []
+
+    def write(self, entries, pace):
+        self.kept += pace(entries)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.batches.append(self.kept)
+        self.kept = []
+
+    def fail(self, error):
+        self.errors.append(error)
+
+
+def test_entries_reach_their_sink_in_order_and_each_sink_gets_its_own():
+    writer, left, right = BatchWriter(period_s=1e6), Memory(), Memory()
+    for number in range(5):
+        writer.add(left, number)
+        writer.add(right, -number)
+    writer.close()
+    assert [entry for batch in left.batches for entry in batch] == [0, 1, 2, 3, 4]
+    assert [entry for batch in right.batches for entry in batch] == [0, -1, -2, -3, -4]
+
+
+def test_nothing_is_written_by_add_below_the_capacity_and_everything_at_it():
+    writer, sink = BatchWriter(period_s=1e6, capacity=10), Memory()
+    for number in range(9):
+        writer.add(sink, number)
+    assert not sink.batches
+    assert writer.num_waiting == 9
+    writer.add(sink, 9)
+    assert sink.batches == [list(range(10))]
+    assert writer.num_waiting == 0
+    writer.close()
+
+
+def test_at_the_capacity_a_caller_writes_a_part_only_so_that_it_is_not_kept_long():
+    writer, sink = BatchWriter(period_s=1e6, capacity=10, max_batch=4), Memory()
+    for number in range(10):
+        writer.add(sink, number)
+    assert sink.batches == [[0, 1, 2, 3]]
+    writer.close()
+    assert [entry for batch in sink.batches for entry in batch] == list(range(10))
+
+
+def test_reaching_the_early_mark_wakes_the_thread():
+    writer, sink = BatchWriter(period_s=1e6, wake_at=3), Memory()
+    has_written = threading.Event()
+    sink.batches = type("Batches", (list,), {"append": lambda self, batch: has_written.set()})()
+    for number in range(3):
+        writer.add(sink, number)
+    assert has_written.wait(30)
+    writer.close()
+
+
+def test_close_ends_the_thread_and_a_later_add_starts_it_anew():
+    def logger_threads():
+        return [thread for thread in threading.enumerate() if thread is writer._thread]
+
+    writer, sink = BatchWriter(period_s=1e6), Memory()
+    writer.add(sink, 1)
+    assert logger_threads()
+    writer.close()
+    assert not logger_threads()
+    writer.add(sink, 2)
+    writer.close()
+    assert sink.batches == [[1], [2]]
+
+
+def test_a_sink_that_the_system_refuses_is_tried_again_and_reported_once(caplog):
+    writer, sink = BatchWriter(period_s=1e6), Memory([OSError("no space"), OSError("no space")])
+    with caplog.at_level(logging.WARNING, "tuner"):
+        for number in range(3):
+            writer.add(sink, number)
+            writer.flush()
+    assert sink.batches == [[0, 1, 2]]
+    assert [record.getMessage().count("no space") for record in caplog.records] == [1]
+    writer.close()
+
+
+def test_a_sink_that_stays_behind_is_told_of_once_however_many_loggers_close_the_writer(caplog):
+    writer, sink = BatchWriter(period_s=1e6), Memory([OSError("no space")] * 3)
+    writer.add(sink, 1)
+    writer.flush()
+    with caplog.at_level(logging.WARNING, "tuner"):
+        for _ in range(3):
+            writer.close()
+    assert [record.getMessage().count("1 log files are incomplete") for record in caplog.records].count(1) == 1
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_a_defect_goes_to_the_sink_that_has_it_and_the_others_are_written():
+    writer, broken, sound = BatchWriter(period_s=1e6), Memory([RuntimeError("broken")]), Memory()
+    writer.add(broken, 1)
+    writer.add(sound, 2)
+    writer.close()
+    assert [str(error) for error in broken.errors] == ["broken"]
+    assert sound.batches == [[2]]
+
+
+def test_without_a_thread_whoever_made_it_writes():
+    writer, sink = BatchWriter(max_batch=2, has_thread=False), Memory()
+    for number in range(3):
+        writer.add(sink, number)
+    assert (sink.batches, writer.num_waiting) == ([], 3)
+    assert writer.write_batch()
+    assert not writer.write_batch()
+    assert sink.batches == [[0, 1], [2]]
+    writer.close()
+    assert writer.thread_cpu_s == 0.0
+
+
+def test_what_takes_much_of_the_time_is_done_more_rarely():
+    assert stretched(1.0, 0.0) == stretched(1.0, 0.02) == 1.0
+    assert stretched(1.0, 0.04) == 2.0
+    assert stretched(1.0, 60.0) == 4.0
+    assert stretched(1e6, 60.0) == 1e6
+
+
+class Several(Addressee):
+    """Stands for several sinks."""
+
+    def __init__(self, *sinks):
+        self.sinks = sinks
+
+    def parts(self):
+        return self.sinks
+
+
+def test_all_parts_get_the_entries_and_one_that_fails_is_tried_again_alone():
+    sound, full = Memory(), Memory([OSError("no space")])
+    writer, both = BatchWriter(period_s=1e6), Several(sound, full)
+    writer.add(both, 1)
+    writer.flush()
+    assert (sound.batches, full.batches) == ([[1]], [])
+    writer.write_batch()
+    assert (sound.batches, full.batches) == ([[1]], [[1]])
+    writer.add(both, 2)
+    writer.close()
+    assert (sound.batches, full.batches) == ([[1], [2]], [[1], [2]])
+
+
+def test_a_part_that_gets_entries_on_its_own_as_well_gets_all_in_their_order():
+    part, other = Memory(), Memory()
+    writer, both = BatchWriter(period_s=1e6), Several(part, other)
+    for number, sink in enumerate([both, part, both, part, part, other, both]):
+        writer.add(sink, number)
+    writer.close()
+    assert [entry for batch in part.batches for entry in batch] == [0, 1, 2, 3, 4, 6]
+    assert [entry for batch in other.batches for entry in batch] == [0, 2, 5, 6]
+
+
+class Talkative(Several):
+    """Expects more until it has heard "end"."""
+
+    def expects_more(self, last):
+        return last != "end"
+
+
+def test_what_expects_more_waits_once_unless_it_is_over():
+    long, short = Memory(), Memory()
+    writer, talks, is_brief = BatchWriter(has_thread=False), Talkative(long), Talkative(short)
+    writer.add(talks, 1)
+    writer.add(is_brief, 1)
+    writer.write_due()
+    assert (long.batches, short.batches, writer.num_waiting) == ([], [], 2)
+    writer.add(talks, 2)
+    writer.add(is_brief, "end")
+    writer.write_due()
+    assert (long.batches, short.batches, writer.num_waiting) == ([[1, 2]], [[1, "end"]], 0)
+    writer.add(talks, 3)
+    writer.write_due()
+    assert long.batches == [[1, 2]]
+    writer.flush()
+    assert long.batches == [[1, 2], [3]]
+
+
+def test_it_waits_once_however_many_batches_that_takes():
+    long, others = Memory(), [Memory() for _ in range(5)]
+    writer, talks = BatchWriter(max_batch=2, has_thread=False), Talkative(long)
+    for other in others:
+        writer.add(talks, 1)
+        writer.add(other, 1)
+    writer.write_due()
+    assert (long.batches, [other.batches for other in others]) == ([], [[[1]]] * 5)
+    writer.write_due()
+    assert long.batches == [[1] * 5]
+
+
+def test_nothing_waits_that_others_have_to_come_behind():
+    part = Memory()
+    writer, talks = BatchWriter(has_thread=False), Talkative(part, Memory())
+    for number, sink in enumerate([talks, part, talks]):
+        writer.add(sink, number)
+    writer.write_due()
+    writer.flush()
+    assert [entry for batch in part.batches for entry in batch] == [0, 1, 2]
+
+
+def test_the_driver_gets_the_interpreter_now_and_then_however_short_the_files_are(monkeypatch):
+    rests = []
+    monkeypatch.setattr("tuner.callbacks.files.background_writer.time.sleep", rests.append)
+    walk = _Breather()
+    assert [list(walk(range(100))) for _ in range(6)] == [list(range(100))] * 6
+    assert len(rests) == 2

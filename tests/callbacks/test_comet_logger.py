@@ -1,0 +1,92 @@
+"""Comet's experiments, offline, as the real client archives them."""
+
+import json
+import math
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tuner.callbacks.trackers.comet_logger import CometLoggerCallback
+from tuner.core.trial import CheckpointRecord, Ending, Status
+
+pytest.importorskip("comet_ml")
+pytestmark = pytest.mark.filterwarnings("default")  # the client's own, from its thread
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Return a function that sets a callback up, as each driver of one experiment does."""
+
+    def setup(**options):
+        logger = CometLoggerCallback(online=False, **options)
+        logger.setup(experiment_path=tmp_path / "demo", experiment_id="abc", metric="loss")
+        return logger
+
+    return setup
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Return a function that reads what the archives hold: metrics by step, parameters, others, and whose they are."""
+
+    def read():
+        points, params, others, keys, tags = [], {}, {}, set(), set()
+        for path in sorted((tmp_path / "demo" / "comet").glob("*.zip"), key=lambda path: path.stat().st_mtime):
+            with zipfile.ZipFile(path) as archive:
+                head = json.loads(archive.read("experiment.json"))
+                messages = [json.loads(line) for line in archive.read("messages.json").splitlines()]
+            keys.add(head["offline_id"])
+            tags |= set(head["tags"])
+            for message in messages:
+                payload = message["payload"]
+                if message["type"] == "metric_msg":
+                    points.append((payload["metric"]["metricName"], payload["metric"]["step"], float(payload["metric"]["metricValue"])))
+                elif message["type"] == "parameter_msg":
+                    params[payload["param"]["paramName"]] = payload["param"]["paramValue"]
+                elif message["type"] == "log_other":
+                    others[payload["key"]] = payload["value"]
+        return points, params, others, keys, tags
+
+    return read
+
+
+def end(logger, trial):
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.COMPLETED
+    logger.log_trial_end(trial)
+    logger.on_experiment_end(trials=[trial])
+
+
+def test_a_trial_is_one_experiment_over_a_restore(start, told, make_trial, report):
+    trial = make_trial(lr=0.1, net={"width": 2})
+    results = [report(trial, iteration, loss=iteration, timestamp=100 + iteration) for iteration in range(1, 6)]
+    first = start(tags=["mine"])
+    first.log_trial_start(trial)
+    for result in results[:2]:
+        first.log_trial_result(result["training_iteration"], trial, result)
+    first.on_experiment_end(trials=[trial])
+    assert told()[2]["status"] == "KILLED"
+    trial.checkpoints = [CheckpointRecord(0, 4)]
+    second = start(tags=["mine"])
+    second.catch_up([trial], lambda _: results)
+    trial.attempt, trial.resumed_iteration, trial.config = 2, 4, {"lr": 0.5, "net": {"width": 2}}
+    second.log_trial_start(trial)
+    odd = {"nan": math.nan, "up": math.inf, "text": "x", "list": [1], "val": {"acc": 0.5}}
+    second.log_trial_result(5, trial, report(trial, 5, loss=50, timestamp=200, **odd))
+    end(second, trial)
+    points, params, others, keys, tags = told()
+    assert [(step, value) for name, step, value in points if name == "loss"] == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 50)]
+    assert {name for name, *_ in points} >= {"nan", "up", "val/acc", "training_iteration"}
+    assert (params["lr"], params["net/width"]) == (0.5, 2)
+    assert (others["Name"], others["status"], others["text"]) == ("t00000", "FINISHED", "x")
+    assert len(keys) == 1
+    assert tags == {"mine", "demo"}
+
+
+def test_the_client_is_imported_when_it_is_needed():
+    code = "import sys, tuner.integration.comet, tuner.integration.mlflow, tuner.integration.wandb\n"
+    code += "assert not {'comet_ml', 'mlflow', 'wandb'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])  # noqa: S603  (our own code)

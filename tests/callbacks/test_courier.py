@@ -1,0 +1,244 @@
+"""What happens to a tracker is delivered by a thread, whatever the tracker does."""
+
+import logging
+import threading
+import time
+
+import pytest
+
+from tuner.callbacks.callback_list import CallbackList
+from tuner.callbacks.log_records import Row
+from tuner.callbacks.trackers.tracker import TrackerCallback, measured, num_lasting
+from tuner.callbacks.trackers.tracker_queue import Courier, Tracker, rows_after
+from tuner.core.trial import CheckpointRecord, Ending, Graft, Status
+
+
+class Unreachable(Exception):
+    pass
+
+
+class Notebook(Tracker):
+    """Writes down what it is told, after raising what it is given."""
+
+    def __init__(self, *errors, gate=None):
+        self.story = []
+        self.errors = list(errors)
+        self.gate = gate
+
+    def connect(self):
+        if self.gate:
+            self.gate.wait(30)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.story.append("connect")
+
+    def begin(self, trial, begun):
+        self.story.append(("begin", trial.trial_id, begun.config))
+
+    def log(self, trial, rows):
+        self.story.append(("log", trial.trial_id, [row.result["training_iteration"] for row in rows]))
+
+    def end(self, trial, ended):
+        self.story.append(("end", trial.trial_id, str(ended.outcome)))
+
+    def recall(self, trial, recalled):
+        self.story.append(("recall", trial.trial_id, [row.result["training_iteration"] for row in recalled.rows], recalled.ended))
+
+    def leave(self):
+        self.story.append("leave")
+
+    def is_passing(self, error):
+        return isinstance(error, Unreachable)
+
+
+class Logger(TrackerCallback):
+    product = "Notebook"
+
+    def __init__(self, tracker, patience_s=30.0):
+        super().__init__(patience_s)
+        self.book = tracker
+
+    def tracker(self, experiment):
+        self.facts = experiment
+        return self.book
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._LAST_PAUSE_S", 0.001)
+
+
+def run(logger, trial, report, iterations=(1, 2), experiment_path="/x/demo"):
+    callbacks = CallbackList([logger])
+    callbacks.call("setup", experiment_path=experiment_path, experiment_id="abc", metric="loss")
+    callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
+    for iteration in iterations:
+        callbacks.on_trial_result(report(trial, iteration, loss=1.0), iteration=iteration, trials=[trial], trial=trial)
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.COMPLETED
+    callbacks.call("on_trial_complete", iteration=9, trials=[trial], trial=trial)
+    callbacks.call("on_experiment_end", trials=[trial])
+
+
+def test_everything_is_delivered_in_order_and_the_thread_ends(make_trial, report):
+    before = threading.active_count()
+    logger = Logger(Notebook())
+    run(logger, make_trial(lr=0.1, net={"width": 2}), report)
+    assert logger.book.story == [
+        "connect", ("begin", "t00000", {"lr": 0.1, "net/width": 2}), ("log", "t00000", [1, 2]), ("end", "t00000", "FINISHED"), "leave",
+    ]  # fmt: skip
+    assert threading.active_count() == before
+    assert (logger.facts.name, logger.facts.run_id(make_trial())) == ("demo", "abc-t00000")
+
+
+def test_what_passes_is_tried_again_with_one_notice_that_tells_no_password(make_trial, report, caplog):
+    errors = [Unreachable("no route to http://me:secret@host/x") for _ in range(3)]
+    logger = Logger(Notebook(*errors))
+    with caplog.at_level(logging.WARNING, "tuner"):
+        run(logger, make_trial(), report)
+    assert logger.book.story[-1] == "leave"
+    (record,) = caplog.records
+    assert "Notebook cannot be reached (Unreachable: no route to http://host/x)" in record.getMessage()
+
+
+def test_what_does_not_pass_switches_the_callback_off(make_trial, report, caplog):
+    logger = Logger(Notebook(RuntimeError("as planned")))
+    with caplog.at_level(logging.WARNING, "tuner"):
+        run(logger, make_trial(), report)
+    assert logger.book.story == []
+    assert [record.getMessage().count("Logger.") for record in caplog.records] == [1]
+    assert "RuntimeError and is switched off; the experiment goes on without it" in caplog.text
+
+
+def test_the_end_does_not_wait_for_a_tracker_that_hangs(make_trial, report, caplog):
+    gate = threading.Event()
+    logger = Logger(Notebook(gate=gate), patience_s=0.01)
+    with caplog.at_level(logging.WARNING, "tuner"):
+        run(logger, make_trial(), report)
+    gate.set()
+    (record,) = caplog.records
+    assert "Notebook has not received 2 results; the experiment's own files hold all of them" in record.getMessage()
+
+
+def test_the_end_gives_up_a_tracker_that_is_known_to_be_absent(make_trial, report, caplog, monkeypatch):
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._PATIENCE_WITH_THE_ABSENT_S", 0.0)
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._GLANCE_S", 0.001)
+
+    class Nowhere(Notebook):
+        def connect(self):
+            raise Unreachable
+
+    logger = Logger(Nowhere(), patience_s=1e6)
+    with caplog.at_level(logging.WARNING, "tuner"):
+        run(logger, make_trial(), report)
+    assert "has not received 2 results" in caplog.text
+
+
+class Working:
+    """A thread that is at something for so many glances."""
+
+    def __init__(self, num_glances):
+        self.num_glances = num_glances
+
+    def is_alive(self):
+        return self.num_glances > 0
+
+    def join(self, timeout):
+        self.num_glances -= 1
+
+
+@pytest.mark.parametrize(("busy_s", "num_left"), [(20.0, 0), (40.0, 5)])
+def test_the_end_waits_for_a_first_answer_as_long_as_a_busy_machine_may_need(monkeypatch, busy_s, num_left):
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._PATIENCE_WITH_THE_ABSENT_S", 0.0)
+    courier = Courier(Notebook(), "Notebook", patience_s=1e6)
+    courier._busy_since_s = time.monotonic() - busy_s
+    thread = Working(5)
+    courier._wait_for(thread)
+    assert thread.num_glances == num_left
+
+
+def test_memory_is_bounded_and_what_is_left_out_is_told(make_trial, report, caplog, monkeypatch):
+    gate = threading.Event()
+    logger = Logger(Notebook(gate=gate))
+    trial = make_trial()
+    logger.setup()
+    logger._courier._capacity = 3
+    with caplog.at_level(logging.WARNING, "tuner"):
+        logger.log_trial_start(trial)
+        for iteration in range(1, 11):
+            logger.log_trial_result(iteration, trial, report(trial, iteration, loss=1.0))
+        gate.set()
+        logger.on_experiment_end(trials=[])
+    assert logger.book.story[2] == ("log", "t00000", [1, 2, 3])
+    assert ["does not keep up" in caplog.records[0].getMessage(), "not received 7 results" in caplog.records[1].getMessage()] == [
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "ending", "outcome"),
+    [
+        (Status.TERMINATED, Ending.COMPLETED, "FINISHED"),
+        (Status.TERMINATED, Ending.STOPPED_EARLY, "FINISHED"),
+        (Status.TERMINATED, Ending.INTERRUPTED, "KILLED"),
+        (Status.ERROR, Ending.FAILED, "FAILED"),
+    ],
+)
+def test_a_run_ends_as_its_trial_does(make_trial, status, ending, outcome):
+    logger, trial = Logger(Notebook()), make_trial()
+    logger.setup()
+    logger.log_trial_start(trial)
+    logger.log_trial_end(trial, failed=True)  # an attempt that is tried again ends nothing
+    trial.move_to(status)
+    trial.ending = ending
+    logger.log_trial_end(trial)
+    logger.on_experiment_end(trials=[])
+    assert logger.book.story[2:] == [("end", "t00000", outcome), "leave"]
+
+
+def test_a_restored_trial_is_recalled_up_to_what_it_reports_again(make_trial, report):
+    logger, trial = Logger(Notebook()), make_trial()
+    trial.checkpoints = [CheckpointRecord(0, 3)]
+    logger.setup()
+    logger.catch_up([trial, unstarted := make_trial("t00001")], lambda _: [report(trial, iteration) for iteration in range(1, 6)])
+    unstarted.attempt = 0
+    logger.on_experiment_end(trials=[])
+    assert logger.book.story[1] == ("recall", "t00000", [1, 2, 3], None)
+
+
+def test_one_that_could_not_be_set_up_recalls_nothing_and_ends_nothing(make_trial):
+    Logger(Notebook()).catch_up([make_trial()], lambda _: [])
+    broken = Logger(Notebook(RuntimeError("as planned")))
+    broken.setup()
+    broken.catch_up([make_trial()], lambda _: [])
+    broken._courier._thread.join(30)
+    broken.catch_up([make_trial()], lambda _: [])
+    with pytest.raises(RuntimeError, match="as planned"):
+        broken.log_trial_start(make_trial())
+
+
+def test_what_a_trial_reported_before_an_exploit_lasts(make_trial, report):
+    trial = make_trial()
+    rows = [Row(report(trial, iteration), 0.0) for iteration in (1, 2, 3, 2, 3)]
+    donated = CheckpointRecord(0, 1)
+    trial.grafts = [Graft(1, 3, 3, {}, "t00009", donated, 1, 0, None)]
+    assert num_lasting(trial, rows) == 3
+    trial.grafts, trial.checkpoints = [], [CheckpointRecord(0, 2)]
+    assert num_lasting(trial, rows[:3]) == 2
+
+
+def test_rows_after_the_last_that_is_known(make_trial, report):
+    trial = make_trial()
+    rows = [Row(report(trial, iteration), at) for iteration, at in ((1, 10.0), (2, 10.9), (3, 12.0))]
+    assert rows_after(rows, None) == rows
+    assert rows_after(rows, (10, 2)) == rows[2:]
+    assert rows_after(rows, (11, 7)) == rows[2:]  # of an attempt that no longer counts
+    assert rows_after(rows, (12, 3)) == []
+
+
+def test_measured_are_numbers_booleans_and_texts():
+    given = {"a": 1, "b": True, "c": "x", "d": [1], "e": None, "f": 10**400, "g": -(2**60), "pid": 3, "training_iteration": 2, "h": 0.5}
+    shown = measured(given)
+    assert shown == {"a": 1, "b": True, "c": "x", "f": float("inf"), "g": -(2.0**60), "training_iteration": 2, "h": 0.5}

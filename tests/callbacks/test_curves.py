@@ -1,0 +1,124 @@
+"""Curves as bars, and that remembering them stays cheap."""
+
+import math
+
+import pytest
+
+from tuner.callbacks.console.sparklines import Curve, Curves, sparkline
+from tuner.core.summary import MetricSummary
+from tuner.core.trial import Trial
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [
+        ([], ""),
+        ([0.3], "▄"),
+        ([0.3, 0.3], "▄▄"),
+        ([1.0, 0.0], "█▁"),
+        ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], "▁▂▃▄▅▆▇█"),
+        ([0.0, math.nan, 1.0, math.inf], "▁!█!"),
+        ([math.nan], "!"),
+        ([1e308, -1e308], "█▁"),
+        ([5e-324, 0.0], "█▁"),
+        ([1, 2], "▁█"),
+    ],
+)
+def test_a_curve_is_drawn_from_its_minimum_to_its_maximum(values, drawn):
+    assert sparkline(values) == drawn
+
+
+def test_one_odd_value_does_not_flatten_the_others():
+    drawn = sparkline([1000.0, 4.0, 3.0, 2.0, 1.0, 2.0, 3.0, 4.0])
+    assert drawn[0] == "█"
+    assert len(set(drawn[1:])) > 2
+
+
+def curve_after(looks):
+    """Return the curve of 0, 1, 2, ... that is looked at whenever there are so many values."""
+    curve, summary = Curve(), MetricSummary()
+    for number in range(looks[-1]):
+        summary.add(float(number))
+        if number + 1 in looks:
+            curve.take(summary)
+    return curve
+
+
+@pytest.mark.parametrize("num_cells", [1, 8, 20])
+@pytest.mark.parametrize("num", [1, 2, 9, 63, 64, 65, 127, 128, 129, 10_000])
+@pytest.mark.parametrize("period", [1, 7, 10, 25])
+def test_a_curve_is_thinned_out_evenly(num, num_cells, period):
+    averages = curve_after([*range(period, num, period), num]).averages(num_cells)
+    first = max(0, min(period, num) - 10)
+    num_known = num - first
+    assert len(averages) == min(num_cells, num_known)
+    for index, average in enumerate(averages):
+        middle = first + (index + 0.5) * num_known / len(averages) - 0.5
+        # Points may be as far apart as a 32nd of the whole, and looks as far as they are.
+        assert average == pytest.approx(middle, abs=num_known / 32 + period)
+
+
+def test_memory_is_constant():
+    assert len(curve_after(range(1, 10_000))._points) <= 64
+
+
+def test_all_is_known_if_looks_are_frequent_enough():
+    assert curve_after([5, 15, 16]).averages(20) == [float(number) for number in range(16)]
+
+
+def test_of_what_came_since_the_last_look_the_latest_ten_are_known():
+    assert curve_after([30]).averages(20) == [float(number) for number in range(20, 30)]
+    assert curve_after([2, 14]).averages(20) == [0.0, 1.0, 1.0, 1.0, *(float(number) for number in range(4, 14))]
+
+
+@pytest.fixture
+def curves():
+    return Curves("val/loss")
+
+
+def report(trial, *values, name="val/loss"):
+    for value in values:
+        trial.summarise({"training_iteration": 1, name: value})
+
+
+def test_what_trials_report_is_drawn(curves):
+    one, other = Trial("t00000", {}, {}), Trial("t00001", {}, {})
+    report(one, 3.0, 2.0)
+    report(other, 1.0, name="acc")
+    curves.look_at([one, other])
+    report(one, 1.0)
+    assert (curves.drawn(one, 8), curves.drawn(other, 8)) == ("█▁", "")
+    curves.look_at([one, other])
+    assert (curves.drawn(one, 8), curves.drawn(other, 8)) == ("█▅▁", "")
+
+
+def test_without_a_metric_there_are_no_curves():
+    trial = Trial("t00000", {}, {})
+    report(trial, 1.0)
+    assert Curves(None).drawn(trial, 8) == ""
+
+
+def test_a_trial_that_nobody_has_looked_at_has_a_curve_of_what_its_summary_knows(curves):
+    trial = Trial("t00000", {}, {})
+    report(trial, *map(float, range(100)))
+    assert len(curves.drawn(trial, 20)) == 10
+
+
+def test_a_trial_that_begins_anew_gets_a_new_curve(curves):
+    trial = Trial("t00000", {}, {})
+    report(trial, 3.0, 2.0, 1.0)
+    curves.look_at([trial])
+    trial.begin_anew()
+    report(trial, 9.0, 10.0)
+    curves.look_at([trial])
+    assert curves.drawn(trial, 8) == "▁█"
+
+
+def test_of_many_trials_only_those_that_are_shown_are_remembered(curves):
+    trials = [Trial(f"t{number:05d}", {}, {}) for number in range(1_500)]
+    for _ in range(2):
+        for trial in trials:
+            report(trial, *map(float, range(10)))
+        curves.look_at(trials[:1_100])
+    curves.look_at(trials[:2])
+    assert [len(curves.drawn(trial, 40)) for trial in trials[:3]] == [20, 20, 10]

@@ -1,0 +1,188 @@
+"""Loggers that are told of everything at once."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tuner.callbacks import Callback, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
+from tuner.callbacks.callback_list import CallbackList
+from tuner.callbacks.files.csv_logger import read_table
+from tuner.core.trial import Ending, Failure, Status
+from tuner.storage.strict_json import to_bytes
+
+
+@pytest.fixture
+def three(idle_writer):
+    return [JsonLoggerCallback(idle_writer), CSVLoggerCallback(idle_writer), TBXLoggerCallback(idle_writer)]
+
+
+def run(callbacks, trial, report, *, num_reports=2):
+    callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
+    for iteration in range(1, num_reports + 1):
+        callbacks.on_trial_result(report(trial, iteration, loss=1 / iteration), iteration=iteration, trials=[trial], trial=trial)
+
+
+def end(callbacks, trial):
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.COMPLETED
+    callbacks.call("on_trial_complete", iteration=9, trials=[trial], trial=trial)
+
+
+def told(trial):
+    """Return what ``result.json`` and ``progress.csv`` tell: iterations, and iterations with configurations."""
+    header, lines = read_table(Path(trial.local_path) / "progress.csv")
+    lines_of_json = (Path(trial.local_path) / "result.json").read_text().splitlines()
+    rows = [json.loads(line) for line in lines_of_json]
+    return [int(line[header.index("training_iteration")]) for line in lines], [(row["training_iteration"], row["config"]) for row in rows]
+
+
+def test_one_entry_stands_for_all_of_them(three, idle_writer, make_trial, report):
+    callbacks, trial = CallbackList(three), make_trial()
+    run(callbacks, trial, report)
+    end(callbacks, trial)
+    assert idle_writer.num_waiting == 4
+    callbacks.call("on_experiment_end", trials=[trial])
+    assert told(trial) == ([1, 2], [(1, trial.config), (2, trial.config)])
+    assert all(logger.is_complete(finished_as_reported(trial, report)) for logger in three)
+
+
+def finished_as_reported(trial, report):
+    trial.num_rows, trial.last_result = 2, report(trial, 2, loss=0.5)
+    return trial
+
+
+def test_the_files_are_those_that_the_loggers_would_write_alone(three, make_trial, report):
+    together, alone = make_trial("t00001"), make_trial("t00002")
+    callbacks = CallbackList(three)
+    run(callbacks, together, report)
+    end(callbacks, together)
+    for logger in three:
+        logger.log_trial_start(alone)
+        for iteration in (1, 2):
+            logger.log_trial_result(iteration, alone, report(alone, iteration, loss=1 / iteration))
+        alone.move_to(Status.TERMINATED)
+        alone.ending = Ending.COMPLETED
+        logger.log_trial_end(alone)
+    three[0].writer.close()
+    for name in ("params.json", "result.json", "progress.csv"):
+        text = (Path(together.local_path) / name).read_text()
+        assert text.replace("t00001", "t00002") == (Path(alone.local_path) / name).read_text()
+
+
+class Doubts(Callback):
+    """Makes each loss nine."""
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        result["loss"] = 9.0
+
+
+@pytest.mark.parametrize(("is_first", "loss"), [(True, 9.0), (False, 0.5)])
+def test_the_text_of_a_result_counts_where_nobody_can_have_changed_it(three, make_trial, report, is_first, loss):
+    trial = make_trial()
+    callbacks = CallbackList([Doubts(), *three] if is_first else [*three, Doubts()])
+    callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
+    for iteration in (1, 2):
+        result = report(trial, iteration, loss=0.5)
+        text = to_bytes({name: value for name, value in result.items() if name != "config"})
+        callbacks.on_trial_result(result, text, iteration=iteration, trials=[trial], trial=trial)
+    callbacks.on_trial_result(report(trial, 3, loss=0.5), iteration=3, trials=[trial], trial=trial)
+    end(callbacks, trial)
+    callbacks.call("on_experiment_end", trials=[trial])
+    header, lines = read_table(Path(trial.local_path) / "progress.csv")
+    assert [float(line[header.index("loss")]) for line in lines] == [loss] * 3
+    assert [row["loss"] for row in map(json.loads, (Path(trial.local_path) / "result.json").read_text().splitlines())] == [loss] * 3
+
+
+def test_a_defect_of_one_switches_off_that_one_and_costs_the_others_nothing(three, make_trial, report, monkeypatch, caplog):
+    callbacks, trial = CallbackList(three), make_trial()
+    monkeypatch.setattr("tuner.callbacks.files.tensorboard_logger._EventFile.write_segment", lambda *_: 1 / 0)
+    run(callbacks, trial, report)
+    three[0].writer.flush()
+    result = report(trial, 3)
+    callbacks.on_trial_result(result, iteration=3, trials=[trial], trial=trial)
+    assert "TBXLoggerCallback.on_trial_result raised ZeroDivisionError" in caplog.text
+    callbacks.on_trial_result(report(trial, 4), iteration=4, trials=[trial], trial=trial)
+    end(callbacks, trial)
+    callbacks.call("on_experiment_end", trials=[trial])
+    assert caplog.text.count("switched off") == 1
+    assert told(trial) == ([1, 2, 3, 4], [(iteration, trial.config) for iteration in (1, 2, 3, 4)])
+
+
+def test_a_file_that_cannot_even_be_opened_is_a_defect_of_its_logger(three, make_trial, report, monkeypatch, caplog):
+    callbacks, trial = CallbackList(three), make_trial()
+    monkeypatch.setattr(three[0], "open_file", lambda _: 1 / 0)
+    run(callbacks, trial, report)
+    three[0].writer.flush()
+    end(callbacks, trial)
+    callbacks.call("on_experiment_end", trials=[trial])
+    assert "JsonLoggerCallback.on_trial_complete raised ZeroDivisionError" in caplog.text
+    assert len(read_table(Path(trial.local_path) / "progress.csv")[1]) == 2
+
+
+def test_when_all_have_a_defect_nobody_is_told_any_more(idle_writer, make_trial, report, monkeypatch):
+    callbacks, trial = CallbackList([JsonLoggerCallback(idle_writer), CSVLoggerCallback(idle_writer)]), make_trial()
+    monkeypatch.setattr("tuner.callbacks.files.trial_file.TrialFile.cut", lambda *_: 1 / 0)
+    run(callbacks, trial, report, num_reports=1)
+    idle_writer.flush()
+    callbacks.on_trial_result(report(trial, 2), iteration=2, trials=[trial], trial=trial)
+    assert not callbacks.has("on_trial_result")
+    idle_writer.close()
+
+
+def test_a_logger_with_hooks_of_its_own_is_asked_itself(idle_writer, make_trial, report):
+    class Loud(JsonLoggerCallback):
+        def log_trial_result(self, iteration, trial, result):
+            result["heard"] = True
+            super().log_trial_result(iteration, trial, result)
+
+    trial = make_trial()
+    callbacks = CallbackList([Loud(idle_writer), CSVLoggerCallback(idle_writer)])
+    run(callbacks, trial, report)
+    end(callbacks, trial)
+    callbacks.call("on_experiment_end", trials=[trial])
+    assert "heard" in read_table(Path(trial.local_path) / "progress.csv")[0]
+    assert "heard" in (Path(trial.local_path) / "result.json").read_text()
+
+
+def test_another_callback_between_two_is_told_between_them(idle_writer, make_trial, report):
+    class Marking(Callback):
+        def on_trial_result(self, result, **info):
+            result["marked"] = 1
+
+    trial = make_trial()
+    callbacks = CallbackList([JsonLoggerCallback(idle_writer), Marking(), CSVLoggerCallback(idle_writer)])
+    run(callbacks, trial, report)
+    end(callbacks, trial)
+    callbacks.call("on_experiment_end", trials=[trial])
+    assert "marked" in read_table(Path(trial.local_path) / "progress.csv")[0]
+    assert "marked" not in (Path(trial.local_path) / "result.json").read_text()
+
+
+def test_what_was_begun_by_a_logger_alone_is_continued_in_the_same_file(three, make_trial, report):
+    callbacks, trial = CallbackList(three), make_trial()
+    trial.num_rows = 1
+    for logger in three:
+        logger.rewrite(trial, [report(trial, 1, loss=1.0)])
+    trial.attempt, trial.resumed_iteration = 2, 1
+    callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
+    callbacks.on_trial_result(report(trial, 2, loss=0.5), iteration=1, trials=[trial], trial=trial)
+    callbacks.call("on_experiment_end", trials=[trial])
+    assert told(trial) == ([1, 2], [(1, trial.config), (2, trial.config)])
+
+
+def test_a_failed_attempt_ends_nothing_and_a_failed_trial_is_forgotten(three, make_trial, report):
+    callbacks, trial = CallbackList(three), make_trial()
+    run(callbacks, trial, report, num_reports=1)
+    trial.move_to(Status.PENDING)
+    callbacks.call("on_trial_recover", iteration=1, trials=[trial], trial=trial)
+    trial.move_to(Status.RUNNING)
+    trial.attempt, trial.resumed_iteration = 2, 0
+    run(callbacks, trial, report, num_reports=1)
+    trial.failures.append(Failure("ValueError", "no"))
+    trial.move_to(Status.ERROR)
+    trial.ending = Ending.FAILED
+    callbacks.call("on_trial_error", iteration=2, trials=[trial], trial=trial)
+    callbacks.call("on_experiment_end", trials=[trial])
+    assert told(trial)[0] == [1]
+    assert not callbacks._groups[id(three[0])]._files

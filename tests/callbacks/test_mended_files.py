@@ -1,0 +1,246 @@
+"""Log files that had been left wrong: what the simulation with faults has found, each as small as it gets."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tuner.callbacks import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
+from tuner.callbacks.files import append, csv_logger, json_logger, tensorboard_logger, trial_file
+from tuner.callbacks.files.event_file import EventEncoder, records, shown
+from tuner.core.trial import CheckpointRecord, Ending, Graft, Status
+
+
+def csv_iterations(home):
+    with (home / "progress.csv").open(newline="") as table:
+        return [int(row["training_iteration"]) for row in csv.DictReader(table)]
+
+
+def json_iterations(home):
+    return [json.loads(line)["training_iteration"] for line in (home / "result.json").read_text().splitlines()]
+
+
+def event_iterations(home):
+    [path] = home.glob("events.*")
+    return [step for step, _ in shown(records(path.read_bytes()))]
+
+
+READERS = {CSVLoggerCallback: csv_iterations, JsonLoggerCallback: json_iterations, TBXLoggerCallback: event_iterations}
+
+
+@pytest.fixture(params=READERS)
+def logger(request):
+    return request.param(BatchWriter(has_thread=False))
+
+
+@pytest.fixture
+def told(logger):
+    """Return a function that writes what waits and returns the iterations that a trial's file tells of."""
+
+    def read(trial):
+        logger.writer.flush()
+        return READERS[type(logger)](Path(trial.local_path))
+
+    return read
+
+
+def test_what_is_not_written_yet_stands_before_what_follows_it(logger, told, make_trial, report, monkeypatch):
+    trial = make_trial()
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.INTERRUPTED
+    with monkeypatch.context() as patch:
+        patch.setattr(trial_file, "append", lambda path, data: (_ for _ in ()).throw(OSError(28, "no space")))
+        logger.rewrite(trial, [report(trial, iteration) for iteration in (1, 2, 3)])
+        logger.writer.write_batch()
+    trial.move_to(Status.RUNNING)
+    trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 3
+    logger.log_trial_start(trial)
+    logger.log_trial_result(4, trial, report(trial, 4))
+    assert told(trial) == [1, 2, 3, 4]
+
+
+@pytest.fixture
+def begin(logger, make_trial, report, tmp_path):
+    """Return a function that begins an experiment with one trial, tells a logger of some results, and returns the trial."""
+
+    def begin(num_reports, logger=logger, experiment=tmp_path):
+        logger.setup(experiment_path=experiment)
+        trial = make_trial()
+        logger.log_trial_start(trial)
+        for iteration in range(1, num_reports + 1):
+            logger.log_trial_result(iteration, trial, report(trial, iteration))
+        return trial
+
+    return begin
+
+
+def test_what_a_driver_has_left_of_which_no_journal_knows_is_superseded(logger, told, begin):
+    told(begin(5))
+    assert told(begin(2, type(logger)(logger.writer))) == [1, 2]
+
+
+def test_of_a_trial_that_never_started_nothing_is_left_that_a_forgotten_driver_has_written(logger, told, begin, make_trial, tmp_path):
+    """A power cut has taken its journal."""
+    told(begin(5))
+    again = type(logger)(logger.writer)
+    again.setup(experiment_path=tmp_path)
+    trial = make_trial()
+    trial.move_to(Status.TERMINATED)
+    trial.attempt, trial.ending = 0, Ending.STOPPED_EARLY
+    again.log_trial_end(trial)
+    logger.writer.flush()
+    assert not Path(trial.local_path, "result.json").exists()
+    assert not Path(trial.local_path, "progress.csv").exists()
+    assert all(list(shown(records(path.read_bytes()))) == [] for path in Path(trial.local_path).glob("events.*"))
+
+
+def test_of_a_trial_that_never_started_nothing_is_written(logger, make_trial, tmp_path):
+    logger.setup(experiment_path=tmp_path)
+    trial = make_trial()
+    trial.move_to(Status.TERMINATED)
+    trial.attempt, trial.ending = 0, Ending.STOPPED_EARLY
+    logger.log_trial_end(trial)
+    logger.writer.flush()
+    assert not Path(trial.local_path).exists()
+
+
+def test_in_the_directory_of_a_trial_that_had_none_nothing_is_looked_for(logger, told, begin, monkeypatch):
+    trial = begin(2)
+    Path(trial.local_path).mkdir()  # as its worker does
+    for module in (csv_logger, json_logger, tensorboard_logger):
+        monkeypatch.setattr(module, "remove", None)
+    for module, name in [(append, "_make_folder"), (tensorboard_logger, "_event_files")]:
+        monkeypatch.setattr(module, name, None)
+    assert told(trial) == [1, 2]
+    assert not logger.takes(trial.local_path)
+    assert logger.takes(f"{trial.local_path}1")
+
+
+@pytest.mark.parametrize("name", ["params.json", "result.json", "progress.csv"])
+def test_what_somebody_else_has_put_in_the_place_of_a_new_file_is_replaced(told, begin, name):
+    trial = begin(2)
+    Path(trial.local_path).mkdir()
+    Path(trial.local_path, name).write_text("nonsense")
+    assert told(trial) == [1, 2]
+
+
+@pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["FIFO", "link"])
+def test_what_lies_in_the_place_of_a_file_is_replaced_and_neither_read_nor_waited_for(logger, told, begin, report, place):
+    trial = begin(3)
+    told(trial)
+    trial.num_rows, trial.last_result = 3, report(trial, 3)
+    for path in Path(trial.local_path).iterdir():
+        path.unlink()
+        place(path)
+    later = type(logger)(logger.writer)
+    assert not later.is_complete(trial)
+    later.mend(trial, lambda _: [report(trial, iteration) for iteration in (1, 2, 3)], iter)
+    assert told(trial) == [1, 2, 3]
+    assert later.is_complete(trial)
+
+
+def test_where_setup_cannot_look_each_directory_is_looked_at(told, begin, tmp_path):
+    assert told(begin(2, experiment=tmp_path / "nowhere")) == [1, 2]
+    assert told(begin(1, experiment=tmp_path / "nowhere")) == [1]
+
+
+def test_what_an_attempt_has_not_reported_again_stays(logger, told, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    for iteration in (1, 2, 3):
+        logger.log_trial_result(iteration, trial, report(trial, iteration))
+    trial.attempt, trial.resumed_iteration = 2, 1
+    logger.log_trial_start(trial)
+    assert told(trial) == [1, 2, 3]
+    logger.log_trial_result(2, trial, report(trial, 2))
+    assert told(trial) == [1, 2]
+
+
+def test_what_a_clone_reports_again_stands_there_once(logger, told, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    for iteration in (1, 2, 3):
+        logger.log_trial_result(iteration, trial, report(trial, iteration))
+    trial.grafts = [Graft(1, 3, 3, trial.config, "t00009", CheckpointRecord(0, 1), 1, 0, None)]
+    for trial.attempt in (2, 3):
+        trial.resumed_iteration = 1
+        logger.log_trial_start(trial)
+        for iteration in (2, 3, 4):
+            logger.log_trial_result(iteration, trial, report(trial, iteration))
+        assert told(trial) == [1, 2, 3, 2, 3, 4]
+
+
+def test_what_the_table_has_lost_is_not_told_any_more(logger, make_trial, report):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1))
+    logger.writer.flush()
+    logger.rewrite(trial, [])
+    logger.writer.flush()
+    assert logger.is_complete(trial)
+    if isinstance(logger, TBXLoggerCallback):
+        assert event_iterations(Path(trial.local_path)) == []
+
+
+@pytest.mark.parametrize("later", [{"timestamp": 1_700_000_009}, {"time_total_s": 2.25}], ids=["timestamp", "time_total_s"])
+def test_a_row_of_an_attempt_that_is_over_is_not_the_last_result(logger, make_trial, report, later):
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    times = {"timestamp": 1_700_000_001, "time_total_s": 2.0}
+    for iteration in (1, 2):
+        logger.log_trial_result(iteration, trial, report(trial, iteration, loss=0.5, **times))
+    logger.writer.flush()
+    trial.num_rows, trial.last_result = 2, report(trial, 2, loss=0.5, **times)
+    assert logger.is_complete(trial)
+    # The same iteration again, of which the driver died before it was written.
+    trial.last_result = report(trial, 2, loss=0.5, **(times | later))
+    shows_it = not isinstance(logger, TBXLoggerCallback) or "time_total_s" in later
+    assert logger.is_complete(trial) is not shows_it
+
+
+def test_zeros_are_no_records():
+    encoder = EventEncoder()
+    whole = list(encoder.scalars(("loss",), [(1.0, step, (1.0,)) for step in (1, 2)]))
+    data = b"".join(whole)
+    for num_zeros in range(1, len(whole[1])):
+        assert records(data[:-num_zeros] + bytes(num_zeros)) == whole[:1]
+    assert records(data + bytes(100)) == whole
+
+
+def test_points_behind_a_restart_take_the_place_of_those_before_it():
+    encoder = EventEncoder()
+    first, second, third, again = encoder.scalars(("loss",), [(1.0, step, (1.0,)) for step in (1, 2, 300, 2)])
+    assert shown([first, second, third, encoder.restart(1.0, 2), again]) == [(1, first), (2, again)]
+    assert shown([first, encoder.restart(1.0, 0), encoder.session_start(1.0, {"lr": 1.0}, "loss")]) == []
+    assert shown(encoder.scalars(("loss",), [(1.0, 0, (1.0,))]))[0][0] == 0
+
+
+def test_parameters_that_a_power_cut_has_emptied_are_written_anew(make_trial, report):
+    trial = make_trial()
+    logger = JsonLoggerCallback(BatchWriter(has_thread=False))
+    logger.log_trial_start(trial)
+    logger.writer.flush()
+    assert logger.is_complete(trial)
+    path = Path(trial.local_path) / "params.json"
+    path.write_bytes(b"")
+    assert not logger.is_complete(trial)
+    logger.rewrite(trial, [])
+    logger.writer.flush()
+    assert json.loads(path.read_text()) == {"lr": 0.1}
+
+
+def test_a_trial_that_has_never_started_has_no_files_before_it_starts(logger, told, make_trial, report, monkeypatch):
+    trial = make_trial()
+    logger.setup(experiment_path=str(Path(trial.local_path).parent))
+    trial.attempt = 0
+    logger.rewrite(trial, [])  # it was pending when its driver died
+    logger.writer.flush()
+    assert not Path(trial.local_path).exists()
+
+    trial.attempt = 1
+    monkeypatch.setattr(tensorboard_logger.time, "time", lambda: 2_000_000_000.0)  # a file of its own has another name by now
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, report(trial, 1))
+    assert told(trial) == [1]

@@ -1,0 +1,369 @@
+"""Which log files a driver that takes an experiment up again need not read."""
+
+import datetime as dt
+import errno
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.callbacks import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
+from tuner.callbacks.files import append, trial_file, verified_sizes
+from tuner.callbacks.files.verified_sizes import Seals, size_of
+from tuner.callbacks.log_records import Told
+from tuner.core.trial import Ending, Status
+from tuner.restore.log_repair import mend_logs
+
+VALUES = (3, 3, 1_700_000_003, 0.25)
+TOLD = Told(*VALUES)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Have each seal written at once, those of short files as well."""
+    monkeypatch.setattr(verified_sizes, "PORTION_BYTES", 0)
+    monkeypatch.setattr(trial_file.TrialFileLogger, "fewest_sealed", 0)
+
+
+@pytest.fixture(autouse=True)
+def machine_start(monkeypatch):
+    """Return a function that starts the machine anew, wherever the tests run."""
+
+    def start(name):
+        monkeypatch.setattr(trial_file, "boot_id", lambda: name)
+
+    start("monday")
+    return start
+
+
+@pytest.fixture
+def book(tmp_path):
+    return tmp_path / "logged" / "book"
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Make two log files of a trial and return their paths."""
+    found = [tmp_path / "t00000" / name for name in ("params.json", "result.json")]
+    found[0].parent.mkdir()
+    for path in found:
+        path.write_text("12345")
+    return list(map(str, found))
+
+
+def now(paths):
+    """Return the paths with the sizes that the files have now."""
+    return [(path, size_of(path)) for path in paths]
+
+
+def test_what_was_sealed_is_held_by_whoever_comes_next(book, paths):
+    first = Seals(str(book), "monday")
+    assert first.add(TOLD, now(paths)) == book.stat().st_size
+    assert Seals(str(book), "monday").holds(TOLD, now(paths))
+
+
+def test_each_of_many_is_held(book, paths):
+    for number in range(5):
+        Seals(str(book), "monday").add(Told(number), now(paths))
+    assert all(Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(5))
+
+
+def test_a_fifo_in_the_place_of_the_book_is_replaced_and_not_waited_for(book, paths):
+    book.parent.mkdir()
+    os.mkfifo(book)
+    verified_sizes = Seals(str(book), "monday")
+    assert not verified_sizes.holds(TOLD, now(paths))
+    verified_sizes.add(TOLD, now(paths))
+    assert Seals(str(book), "monday").holds(TOLD, now(paths))
+
+
+@pytest.mark.parametrize("told", [(2, *VALUES[1:]), (*VALUES[:3], 0.5), ()])
+def test_files_that_are_to_tell_something_else_are_not_held(book, paths, told):
+    Seals(str(book), "monday").add(TOLD, now(paths))
+    assert not Seals(str(book), "monday").holds(Told(*told), now(paths))
+
+
+@pytest.mark.parametrize("change", [lambda path: path.write_text("1234"), lambda path: path.write_text("123456")])
+@pytest.mark.parametrize("number", [0, 1])
+def test_files_of_another_size_are_not_held(book, paths, change, number):
+    Seals(str(book), "monday").add(TOLD, now(paths))
+    change(Path(paths[number]))
+    assert not Seals(str(book), "monday").holds(TOLD, now(paths))
+
+
+def test_files_of_another_trial_are_not_held(book, paths, tmp_path):
+    Seals(str(book), "monday").add(TOLD, now(paths))
+    (tmp_path / "t00000").rename(tmp_path / "t00001")
+    assert not Seals(str(book), "monday").holds(TOLD, now([path.replace("t00000", "t00001") for path in paths]))
+
+
+def test_a_directory_that_was_moved_takes_its_seals_with_it(book, paths, tmp_path):
+    Seals(str(book), "monday").add(TOLD, now(paths))
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("logged", "t00000"):
+        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+    moved = [path.replace("t00000", "elsewhere/t00000") for path in paths]
+    assert Seals(str(tmp_path / "elsewhere" / "logged" / "book"), "monday").holds(TOLD, now(moved))
+
+
+def test_no_size_is_believed_after_the_machine_was_started_anew(book, paths):
+    Seals(str(book), "monday").add(TOLD, now(paths))
+    later = Seals(str(book), "tuesday")
+    assert not later.holds(TOLD, now(paths))
+    later.add(TOLD, now(paths))
+    assert not Seals(str(book), "monday").holds(TOLD, now(paths))
+    assert Seals(str(book), "tuesday").holds(TOLD, now(paths))
+
+
+def test_where_nothing_tells_one_start_from_another_nothing_is_sealed(book, paths):
+    assert Seals(str(book), "").add(TOLD, now(paths)) == 0
+    assert not book.exists()
+    assert not Seals(str(book), "").holds(TOLD, now(paths))
+
+
+def test_of_no_files_nothing_is_said(book, paths):
+    assert Seals(str(book), "monday").add(TOLD, []) == 0
+    Seals(str(book), "monday").add(TOLD, now(paths))
+    assert not Seals(str(book), "monday").holds(TOLD, [])
+
+
+@pytest.mark.parametrize("odd", [dt.datetime(2026, 1, 1, tzinfo=dt.UTC), float("nan"), np.int64(3), object])
+def test_whatever_a_user_reports_as_its_time_can_be_sealed(book, paths, odd):
+    Seals(str(book), "monday").add(Told(3, 3, odd, 0.25), now(paths))
+    assert Seals(str(book), "monday").holds(Told(3, 3, odd, 0.25), now(paths))
+
+
+def test_little_is_not_written_down(book, paths, monkeypatch):
+    monkeypatch.setattr(verified_sizes, "PORTION_BYTES", 25)
+    book_of = Seals(str(book), "monday")
+    assert [book_of.add(Told(number), now(paths)) > 0 for number in range(6)] == [False, False, True, False, False, True]
+    assert all(Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(6))
+
+
+def test_a_line_that_was_torn_costs_itself_and_the_next(book, paths):
+    for number in range(2):
+        Seals(str(book), "monday").add(Told(number), now(paths))
+    book.write_bytes(book.read_bytes()[:-3])
+    for number in range(2, 4):
+        Seals(str(book), "monday").add(Told(number), now(paths))
+    assert [Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(4)] == [True, False, False, True]
+
+
+def test_a_head_that_was_torn_costs_everything_until_then(book, paths):
+    Seals(str(book), "monday").add(Told(0), now(paths))
+    book.write_bytes(book.read_bytes()[:5])
+    assert not Seals(str(book), "monday").holds(Told(0), now(paths))
+    Seals(str(book), "monday").add(Told(1), now(paths))
+    assert Seals(str(book), "monday").holds(Told(1), now(paths))
+
+
+def test_a_full_disk_costs_the_seals_and_nothing_else(book, paths, monkeypatch):
+    book_of = Seals(str(book), "monday")
+    with monkeypatch.context() as patch:
+        patch.setattr(append, "_write_all", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+        assert book_of.add(Told(0), now(paths)) == 0
+    book_of.add(Told(1), now(paths))
+    assert [Seals(str(book), "monday").holds(Told(number), now(paths)) for number in range(2)] == [False, True]
+
+
+def test_what_nobody_asks_for_any_more_is_forgotten(book, paths):
+    Seals(str(book), "monday").add(TOLD, now(paths))
+    later = Seals(str(book), "monday")
+    later.forget()
+    assert not later.holds(TOLD, now(paths))
+
+
+@pytest.fixture(params=[CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback])
+def begun(request, tmp_path):
+    """Return a function that returns the logger of another driver."""
+
+    def begin():
+        logger = request.param(BatchWriter(has_thread=False))
+        logger.setup(experiment_path=str(tmp_path))
+        return logger
+
+    return begin
+
+
+@pytest.fixture
+def finish(make_trial, report):
+    """Return a function that tells a logger of all of a trial's life, and returns the trial."""
+
+    def finish(logger, num_reports=3):
+        trial = make_trial()
+        logger.log_trial_start(trial)
+        for iteration in range(1, num_reports + 1):
+            times = {"timestamp": 1_700_000_000 + iteration, "time_total_s": iteration / 4}
+            trial.last_result = report(trial, iteration, loss=0.5, **times)
+            logger.log_trial_result(iteration, trial, trial.last_result)
+        trial.move_to(Status.TERMINATED)
+        trial.num_rows, trial.ending = num_reports, Ending.COMPLETED
+        logger.log_trial_end(trial)
+        logger.writer.flush()
+        return trial
+
+    return finish
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Return the names of the log files of which the contents were asked for, from now on."""
+    found = []
+
+    def spied(kind, genuine):
+        def is_complete(self, trial):
+            found.append(kind.__name__)
+            return genuine(self, trial)
+
+        return is_complete
+
+    for kind in trial_file.TrialFile.__subclasses__():
+        monkeypatch.setattr(kind, "is_complete", spied(kind, kind.is_complete))
+    return found
+
+
+def finish_again(logger, trial):
+    logger.log_trial_start(trial)
+    logger.log_trial_result(3, trial, trial.last_result)
+    trial.num_rows = 1
+    logger.log_trial_end(trial)
+    logger.writer.flush()
+
+
+def audit(logger, trial, results=None):
+    logger.audit([trial], lambda trial_id: results[trial_id])
+    logger.writer.flush()
+
+
+def test_a_trial_that_is_over_is_not_read_again(begun, finish, opened):
+    trial = finish(begun())
+    assert begun().is_sealed(trial)
+    audit(begun(), trial)
+    assert opened == []
+
+
+def test_one_whose_file_was_changed_is_read_and_written_anew(begun, finish, opened, report):
+    trial = finish(begun())
+    for path in Path(trial.local_path).iterdir():
+        path.write_bytes(path.read_bytes()[:-30])
+    results = [report(trial, 3, loss=0.5, timestamp=1_700_000_003, time_total_s=0.75)] * 3
+    audit(begun(), trial, {trial.trial_id: results})
+    assert len(opened) == 1
+    assert begun().is_complete(trial)
+
+
+def test_after_another_start_of_the_machine_it_is_read_once(begun, finish, opened, machine_start):
+    trial = finish(begun())
+    machine_start("tuesday")
+    audit(begun(), trial)
+    assert len(opened) == 1
+    audit(begun(), trial)
+    assert len(opened) == 1
+
+
+def test_zeros_that_a_power_cut_has_left_are_found(begun, finish, machine_start, report):
+    trial = finish(begun())
+    machine_start("tuesday")
+    for path in Path(trial.local_path).iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    assert not begun().is_complete(trial)
+
+
+def test_one_that_goes_on_is_not_sealed_until_it_is_over_again(begun, finish, report):
+    trial = finish(begun())
+    logger = begun()
+    trial.move_to(Status.RUNNING)
+    trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 3
+    logger.log_trial_start(trial)
+    trial.last_result, trial.num_rows = report(trial, 4, loss=0.5, timestamp=1_700_000_004, time_total_s=1.0), 4
+    logger.log_trial_result(4, trial, trial.last_result)
+    logger.writer.flush()
+    assert not begun().is_sealed(trial)
+    trial.move_to(Status.TERMINATED)
+    trial.ending = Ending.COMPLETED
+    logger.log_trial_end(trial)
+    logger.writer.flush()
+    assert begun().is_sealed(trial)
+
+
+def test_short_ones_are_not_sealed(begun, finish, opened, monkeypatch, tmp_path):
+    monkeypatch.setattr(trial_file.TrialFileLogger, "fewest_sealed", 4)
+    trial = finish(begun())
+    audit(begun(), trial)
+    assert len(opened) == 1
+    assert not (tmp_path / "logged").exists()
+
+
+def test_one_that_misses_results_is_not_sealed(begun, make_trial, report, monkeypatch, tmp_path):
+    monkeypatch.setattr(trial_file, "_MAX_BACKLOG", 1)
+    logger, trial = begun(), make_trial()
+    logger.log_trial_start(trial)
+    with monkeypatch.context() as patch:
+        patch.setattr(trial_file, "append", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
+        for iteration in (1, 2):
+            logger.log_trial_result(iteration, trial, report(trial, iteration))
+            logger.writer.write_batch()
+    trial.last_result = report(trial, 3)
+    logger.log_trial_result(3, trial, trial.last_result)
+    trial.move_to(Status.TERMINATED)
+    trial.num_rows, trial.ending = 3, Ending.COMPLETED
+    logger.log_trial_end(trial)
+    logger.writer.flush()
+    assert not (tmp_path / "logged").exists()
+    assert not begun().is_complete(trial)
+
+
+def test_a_recent_one_is_written_anew_only_where_it_is_not_sealed(begun, finish, opened, report, machine_start):
+    class Asked:
+        @staticmethod
+        def of(trial_id):
+            asked.append(trial_id)
+            return [report(trial, 3, loss=0.5, timestamp=1_700_000_003, time_total_s=0.75)] * 3
+
+    trial, asked = finish(begun()), []
+    for start in ("monday", "tuesday"):
+        machine_start(start)
+        mend_logs([begun()], [trial], Asked, [trial.trial_id])
+        assert opened == []
+        assert asked == [trial.trial_id] * (start == "tuesday")
+
+
+def test_where_nothing_is_written_nothing_is_missing(make_trial):
+    logger = TBXLoggerCallback(BatchWriter(has_thread=False))
+    logger.is_on = False
+    assert logger.is_sealed(make_trial())
+    assert logger.is_complete(make_trial())
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_file_that_nobody_can_ask_for_its_size_is_neither_sealed_nor_held(begun, finish, is_gone):
+    logger = begun()
+    trial = finish(logger)
+    path = Path(logger.open_file(trial.local_path).paths()[-1])
+    path.unlink()
+    if not is_gone:
+        path.symlink_to(path)
+    assert not begun().is_sealed(trial)
+    logger.seal(logger.open_file(trial.local_path), Told(0))
+
+
+def test_sizes_are_those_on_the_disk_after_a_trial_has_begun_anew(begun, finish, make_trial):
+    logger = begun()
+    trial = finish(logger)
+    trial.attempt, trial.superseded_attempt = 2, 1
+    finish_again(logger, trial)
+    file = logger.open_file(trial.local_path)
+    assert file.sizes() == [(path, size_of(path)) for path in file.paths()]
+    assert begun().is_sealed(trial)
+
+
+def test_the_book_says_what_it_seals_in_a_way_that_people_can_read(begun, finish, tmp_path):
+    logger = begun()
+    trial = finish(logger)
+    head, line = map(json.loads, (tmp_path / "logged" / type(logger).__name__).read_text().splitlines())
+    told, *files = line
+    assert (head, told) == ("monday", [3, 3, 1_700_000_003, 0.75])
+    assert [(tmp_path / name).stat().st_size for name, _ in files] == [size for _, size in files]
+    assert {Path(name).parent.name for name, _ in files} == {trial.trial_id}

@@ -1,0 +1,152 @@
+"""Every name that users can import stays where it is."""
+
+import importlib
+
+import pytest
+
+NAMES = {
+    "tuner": """
+        CLIReporter CSVLoggerCallback Callback Checkpoint CheckpointConfig
+        CombinedStopper Experiment ExperimentAnalysis ExperimentPlateauStopper
+        FailureConfig FunctionStopper Handle JsonLoggerCallback JupyterNotebookReporter
+        LoggerCallback MaximumIterationStopper NoopStopper PlacementGroupFactory
+        ProgressReporter Result ResultGrid ResumeConfig RunConfig Secret Stopper
+        TBXLoggerCallback TimeoutStopper Trainable Trial TrialPlateauStopper TuneConfig
+        TuneContext TuneError Tuner TunerError WhatIf WhatIfComparison attach
+        checkpoint_dir choice create_scheduler create_searcher get_checkpoint
+        get_context grid_search lograndint loguniform only_if points_from qlograndint
+        qloguniform qrandint qrandn quniform randint randn register_trainable report
+        rerun run run_experiments sample_from uniform what_if with_parameters
+        with_resources
+    """,
+    "schedulers": """
+        ASHAScheduler AsyncHyperBandScheduler Decision DistributeResources
+        DistributeResourcesToTopJob ExperimentView Exploit FIFOScheduler
+        HyperBandForBOHB HyperBandScheduler MFPopulationBasedTraining MOASHAScheduler
+        MedianStoppingRule PASHAScheduler PB2 Pause PopulationBasedTraining
+        PopulationBasedTrainingReplay Reason Resize ResourceAllocation
+        ResourceChangingScheduler Resume Save Scheduler Stop TrialScheduler TrialView
+        create_scheduler
+    """,
+    "searchers": """
+        AxSearch BOHBSearch BasicVariantGenerator BayesOptSearch CQRSearch
+        ConcurrencyLimiter DuplicateGuard HyperOptSearch NevergradSearch OptunaSearch
+        Repeater Searcher TreeSearch create_searcher
+    """,
+    "searchers.space": """
+        Branching Categorical Condition Conditional ConfigView Domain Float Integer
+        Normal OnlyIf Parameter Path SampleFrom SearchSpace assign choice constants
+        copied domains every_leaf experiment_tag flat_name grid_axes grid_search is_grid
+        is_word leaves lograndint loguniform match merge nest only_if qlograndint
+        qloguniform qrandint qrandn quniform randint randn resolve sample_from uniform
+    """,
+    "tuner.testing": """
+        CallbackContract ExecutorContract Rehearsal RehearsedTrial SchedulerContract
+        SearcherContract Simulation StopperContract simulate simulate_with_faults
+    """,
+    "tuner.callback": """
+        Callback
+    """,
+    "tuner.error": """
+        TuneError
+    """,
+    "tuner.errors": """
+        CannotPause CheckpointError DamagedJournal ExperimentExists ExperimentLocked
+        InvalidDecision InvalidTransition MetricNotReported NotGranted NotRunning
+        StorageError StorageLost TrainableNotPicklable TrialFailed TunerError
+    """,
+    "tuner.experiment": """
+        Experiment Trial
+    """,
+    "tuner.logger": """
+        CSVLoggerCallback JsonLoggerCallback LoggerCallback TBXLoggerCallback
+    """,
+    "tuner.result": """
+        CHECKPOINT_DIR_NAME CONFIG DATE DEFAULT_METRIC DONE EPISODES_THIS_ITER
+        EPISODES_TOTAL EXPERIMENT_TAG HOSTNAME ITERATIONS_SINCE_RESTORE NODE_IP PID
+        SHOULD_CHECKPOINT TIMESTAMP TIMESTEPS_THIS_ITER TIMESTEPS_TOTAL
+        TIME_SINCE_RESTORE TIME_THIS_ITER_S TIME_TOTAL_S TRAINING_ITERATION TRIAL_ID
+    """,
+    "tuner.schedulers": """
+        ASHAScheduler AsyncHyperBandScheduler Decision DistributeResources
+        DistributeResourcesToTopJob ExperimentView Exploit FIFOScheduler
+        HyperBandForBOHB HyperBandScheduler MFPopulationBasedTraining MOASHAScheduler
+        MedianStoppingRule PASHAScheduler PB2 Pause PopulationBasedTraining
+        PopulationBasedTrainingReplay Reason Resize ResourceAllocation
+        ResourceChangingScheduler Resume Save Scheduler Stop TrialScheduler TrialView
+        create_scheduler
+    """,
+    "tuner.search": """
+        AxSearch BOHBSearch BasicVariantGenerator BayesOptSearch CQRSearch
+        ConcurrencyLimiter DuplicateGuard HyperOptSearch NevergradSearch OptunaSearch
+        Repeater Searcher TreeSearch create_searcher
+    """,
+    "tuner.stopper": """
+        CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper
+        NoopStopper Stopper TimeoutStopper TrialPlateauStopper
+    """,
+    "tuner.utils": """
+        flatten_dict validate_save_restore
+    """,
+    "tuner.analysis": """
+        ExperimentAnalysis Result ResultGrid points_from
+    """,
+    "tuner.search.ax": """
+        AxSearch
+    """,
+    "tuner.search.basic_variant": """
+        BasicVariantGenerator
+    """,
+    "tuner.search.bayesopt": """
+        BayesOptSearch
+    """,
+    "tuner.search.bohb": """
+        BOHBSearch
+    """,
+    "tuner.search.concurrency_limiter": """
+        ConcurrencyLimiter
+    """,
+    "tuner.search.hyperopt": """
+        HyperOptSearch
+    """,
+    "tuner.search.nevergrad": """
+        NevergradSearch
+    """,
+    "tuner.search.optuna": """
+        OptunaSearch
+    """,
+    "tuner.search.repeater": """
+        Repeater
+    """,
+    "tuner.integration.comet": """
+        CometLoggerCallback
+    """,
+    "tuner.integration.lightgbm": """
+        TuneReportCallback TuneReportCheckpointCallback resume
+    """,
+    "tuner.integration.mlflow": """
+        MLflowLoggerCallback setup_mlflow
+    """,
+    "tuner.integration.pytorch_lightning": """
+        TuneReportCallback TuneReportCheckpointCallback resume
+    """,
+    "tuner.integration.sklearn": """
+        TunerSearchCV cross_validate_and_report fit_and_report get_model
+    """,
+    "tuner.integration.transformers": """
+        TuneReportCallback TuneReportCheckpointCallback resume
+    """,
+    "tuner.integration.wandb": """
+        WandbLoggerCallback setup_wandb
+    """,
+    "tuner.integration.xgboost": """
+        TuneReportCallback TuneReportCheckpointCallback resume
+    """,
+}
+"""By module; those of Ray Tune's import paths among them."""
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_a_name_that_could_be_imported_still_can(module):
+    found = importlib.import_module(module)
+    assert [name for name in NAMES[module].split() if not hasattr(found, name)] == []

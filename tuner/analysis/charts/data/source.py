@@ -1,0 +1,109 @@
+"""What all charts are drawn from."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from tuner.analysis.best import best_first, config_of, value_of
+from tuner.analysis.ranking import Mode, mode_for, objective_of
+from tuner.core.pareto import Objectives
+from tuner.core.result import flatten
+from tuner.core.trial import Ending, Status, Trial
+from tuner.errors import StorageError
+from tuner.journal.reader import read as journal_records
+from tuner.journal.rows import Rows
+
+from .timeline import Chronicle
+
+
+@final
+class Source:
+    """The trials of an experiment, their results, and its journal, which is read when it is first asked for.
+
+    Args:
+        trials: The trials, in the order of their creation.
+        rows: Their results.
+        experiment_path: Directory of the experiment; one without a journal gives charts without times and decisions.
+        metric: The metric that it optimises, flattened; None for none.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
+        several: Metric and mode of each objective where it has several; there may be no single `metric` then.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        rows: Rows,
+        experiment_path: str,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        *,
+        several: Objectives = (),
+    ) -> None:
+        self.trials = trials
+        self.rows = rows
+        self.experiment_path = experiment_path
+        self.metric = metric
+        self.mode = mode
+        self.several = several
+        self._configs: dict[str, Mapping[str, Any]] = {}
+
+    @property
+    def objectives(self) -> Objectives:
+        """Metric and mode of everything that is optimised: several, one, or none."""
+        return self.several or (((self.metric, self.mode),) if self.metric and self.mode else ())
+
+    @functools.cached_property
+    def chronicle(self) -> Chronicle:
+        """What happened when; empty where there is no journal, or none that can be read."""
+        ids = {trial.trial_id for trial in self.trials}
+        try:
+            return Chronicle(journal_records(self.experiment_path), ids, self.metric, self.mode)
+        except StorageError:
+            return Chronicle((), ids)
+
+    def with_objective(self, metric: str | None, mode: Mode | None) -> Source:
+        """Return the source for another metric or direction, itself where neither is given."""
+        name, direction = metric or self.metric, mode or mode_for(metric, self.metric, self.mode, self.several)
+        if (name, direction) == (self.metric, self.mode):
+            return self
+        return Source(self.trials, self.rows, self.experiment_path, name, direction, several=self.several)
+
+    @property
+    def objective(self) -> tuple[str, Mode]:
+        """Metric and mode (``"min"`` or ``"max"``: the direction of optimisation).
+
+        Raises:
+            ValueError: If there is no metric or no mode.
+        """
+        return objective_of(self.metric, self.mode, self.several)
+
+    def value_of(self, trial: Trial, metric: str | None = None) -> float:
+        """Return the last value of the metric, or of another one, that a trial reported; NaN for none."""
+        return value_of(trial, self.rows, metric or self.metric or "", self.mode if metric in (None, self.metric) else None)
+
+    def config_of(self, trial: Trial) -> Mapping[str, Any]:
+        """Return the flattened configuration in force at a trial's last value of the metric, without a metric at its last result."""
+        if trial.trial_id not in self._configs:
+            self._configs[trial.trial_id] = flatten(config_of(trial, self.rows, self.metric))
+        return self._configs[trial.trial_id]
+
+    @functools.cached_property
+    def best(self) -> Trial | None:
+        """The trial with the best last value, the first of equal ones, as by `ResultGrid.get_best_result`; None where there is none."""
+        return next(iter(self.ranked()), None) if self.mode else None
+
+    def ranked(self) -> list[Trial]:
+        """Return the trials that have a finite value, the best first; equal ones in the order of their creation."""
+        if self.metric is None or self.mode is None:
+            return [trial for trial in self.trials if math.isfinite(self.value_of(trial))]
+        return [self.trials[index] for index, value in best_first(self.trials, self.rows, self.metric, self.mode) if math.isfinite(value)]
+
+
+def state_of(trial: Trial) -> str:
+    """Return where a trial stands, in the words of the charts: ``"completed"``, ``"stopped early"``, ``"paused"``, ``"failed"`` ..."""
+    if trial.status is Status.ERROR:
+        return str(Ending.FAILED)
+    return str(trial.ending) if trial.ending else trial.status.lower()

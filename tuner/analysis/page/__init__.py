@@ -1,5 +1,0 @@
-"""The report: an experiment as one HTML file, which needs no network and no server."""
-
-from .writing import write_page
-
-__all__ = ["write_page"]

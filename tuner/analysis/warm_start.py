@@ -1,0 +1,198 @@
+"""What earlier experiments found, for a search that is to begin there."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from searchers.space import Categorical, SearchSpace, flat_name
+from searchers.wrappers.repeater import TRIAL_INDEX
+from tuner.storage import strict_json
+from tuner.storage.layout import DECLARATION
+from tuner.storage.reading import SMALL_BYTES, read_file
+
+from .config_parsing import fitted_to_conditions, same_category
+from .frames import flat_metrics, value_at
+from .ranking import Mode, check_mode, is_number, rank, unknown_metric
+from .trial_files import TrialFiles
+from .trial_folders import files_of_trials
+
+Point = dict[str, Any]
+
+_MAX_LISTED = 10
+
+
+@overload
+def points_from(
+    path: str | os.PathLike[str],
+    metric: str | None = None,
+    mode: Mode | None = None,
+    *,
+    num_points: int = 10,
+    space: Mapping[str, Any] | None = None,
+    with_rewards: Literal[False] = False,
+) -> list[Point]: ...
+@overload
+def points_from(
+    path: str | os.PathLike[str],
+    metric: str | None = None,
+    mode: Mode | None = None,
+    *,
+    num_points: int = 10,
+    space: Mapping[str, Any] | None = None,
+    with_rewards: Literal[True],
+) -> tuple[list[Point], list[float]]: ...
+def points_from(
+    path: str | os.PathLike[str],
+    metric: str | None = None,
+    mode: Mode | None = None,
+    *,
+    num_points: int = 10,
+    space: Mapping[str, Any] | None = None,
+    with_rewards: bool = False,
+) -> list[Point] | tuple[list[Point], list[float]]:
+    r"""Return the configurations of an earlier experiment's best trials, for a searcher's ``points_to_evaluate``.
+
+    Reads the files that each trial leaves for people (``params.json``, ``result.json``, ``progress.csv``), of this engine's experiments
+    and of Ray Tune's alike. Nothing is unpickled and no training code is needed; the experiment may still be running.
+
+    Args:
+        path: The experiment's directory.
+        metric: Name of the metric, ``"a/b"`` for a nested one, whose last reported number counts; None for the experiment's own, where
+            its directory tells.
+        mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for the experiment's own.
+        num_points: How many configurations at most; of equal ones the best trial counts.
+        space: The search space of the experiment to come. Points then hold its searched parameters only, under flattened names, or, where
+            it is conditional, nested; what `sample_from` computes is left out, to be computed anew. Points with a value that lies outside
+            the space are left out as a whole, with a warning that names their trials. None returns whole configurations as they were
+            written down: objects as text, tuples as lists.
+        with_rewards: Whether to return the metric's values as well, for a searcher's ``evaluated_rewards``. Points that lack a searched
+            parameter are left out then.
+
+    Returns:
+        The configurations, the best first; with rewards a pair of two lists.
+
+    Raises:
+        FileNotFoundError: If there is no directory, or no trial in it.
+        ValueError: If no trial reported the metric as a finite number, or metric or mode are unknown.
+
+    Example:
+        >>> import tuner as tune
+        >>> trial = getfixture("tmp_path") / "train_0a1b2_00000_0_lr=0.1000_2026-11-21_05-33-04"
+        >>> trial.mkdir()
+        >>> _ = (trial / "params.json").write_text('{"lr": 0.1, "epochs": 5}')
+        >>> _ = (trial / "progress.csv").write_text("loss,training_iteration\n0.7,1\n0.5,2\n")
+        >>> tune.points_from(trial.parent, "loss", "min", space={"lr": tune.uniform(0, 1), "epochs": 9}, with_rewards=True)
+        ([{'lr': 0.1}], [0.5])
+
+    Departures:
+        Ray Tune's BayesOptSearch alone takes an earlier analysis.
+    """
+    if isinstance(num_points, bool) or not isinstance(num_points, int) or num_points < 1:
+        raise ValueError(f"num_points must be a whole number of at least 1, got {num_points!r}; it limits how many points are returned")
+    directory = Path(path).expanduser()
+    declared = _declared(directory)
+    name, direction = metric or declared.get("metric"), check_mode(mode or declared.get("mode"))
+    if not isinstance(name, str):
+        raise ValueError(f"metric must be given where the directory names none, got {name!r}; pass metric=...")  # noqa: TRY004  (it lacks)
+    found = sorted(_found(directory, name), key=lambda each: rank(each.value, direction), reverse=True)
+    chosen, misfits = _chosen(found, None if space is None else SearchSpace(space), num_points, is_whole=with_rewards)
+    if misfits:
+        warnings.warn(f"trials that do not fit the space are left out: {_listed(misfits)}", RuntimeWarning, stacklevel=2)
+    points = [point for point, _ in chosen]
+    return (points, [value for _, value in chosen]) if with_rewards else points
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A trial that reported the metric: where it lies, what it ran and what it came to."""
+
+    directory: str
+    config: Mapping[str, Any]
+    value: float
+
+
+def _found(directory: Path, metric: str) -> Iterator[_Found]:
+    """Yield the trials that reported a finite number, in the order of their names."""
+    trials = list(files_of_trials(directory))
+    if not trials:
+        raise FileNotFoundError(f"path must be the directory of an experiment, got {str(directory)!r}; it holds no directory of a trial")
+    lasts = [_last(trial, metric) for trial in trials]
+    if all(last is None for last in lasts):
+        known = {name for trial in trials for row in trial.rows for name, value in flat_metrics(row).items() if is_number(value)}
+        if metric in known:
+            raise ValueError(f"metric must have a finite value in one trial at least, got {metric!r}, which has none; choose another")
+        raise unknown_metric(metric, known, "a trial")
+    for trial, last in zip(trials, lasts, strict=True):
+        if last is not None:
+            value, config = last
+            yield _Found(trial.path.name, {key: item for key, item in config.items() if key != TRIAL_INDEX}, value)
+
+
+def _last(trial: TrialFiles, metric: str) -> tuple[float, Mapping[str, Any]] | None:
+    """Return the last number that was reported, with the configuration in force there; None where it is not finite."""
+    for row, branch in zip(reversed(trial.rows), reversed(trial.branches), strict=True):
+        if is_number(value := value_at(row, metric)):
+            config = trial.configs[min(branch, len(trial.configs) - 1)] if len(trial.configs) > 1 else trial.config
+            return (float(value), config) if math.isfinite(value) else None
+    return None
+
+
+def _declared(directory: Path) -> Mapping[str, Any]:
+    """Return what the directory says about its experiment, nothing where it is not one of this engine's."""
+    try:
+        declared = strict_json.loads(read_file(directory / DECLARATION, SMALL_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return declared if isinstance(declared, dict) else {}
+
+
+def _chosen(
+    found: Iterable[_Found], space: SearchSpace | None, num_points: int, *, is_whole: bool
+) -> tuple[list[tuple[Point, float]], list[str]]:
+    """Return the first points that fit, each once and with its value, and what is to be said of trials before them that do not."""
+    chosen: dict[str, tuple[Point, float]] = {}
+    misfits: list[str] = []
+    for each in found:
+        try:
+            point = dict(each.config) if space is None else _fitted(each.config, space, is_whole=is_whole)
+        except ValueError as misfit:
+            misfits.append(f"{each.directory!r} ({misfit})")
+            continue
+        chosen.setdefault(json.dumps(point, sort_keys=True, default=repr), (point, each.value))
+        if len(chosen) == num_points:
+            break
+    return list(chosen.values()), misfits
+
+
+def _listed(misfits: list[str]) -> str:
+    more = f"; and {len(misfits) - _MAX_LISTED} more" if len(misfits) > _MAX_LISTED else ""
+    return "; ".join(misfits[:_MAX_LISTED]) + more
+
+
+def _fitted(config: Mapping[str, Any], space: SearchSpace, *, is_whole: bool) -> Point:
+    if space.is_conditional:
+        return fitted_to_conditions(config, space, is_whole=is_whole)
+    searched = {**space.domains, **{path: Categorical(tuple(values)) for path, values in space.grid_axes.items()}}
+    point: Point = {}
+    for path, domain in searched.items():
+        name = flat_name(path)
+        try:
+            value = reduce(getitem, path, config)  # type: ignore[arg-type]  # steps are of the kind that the nodes take
+        except (LookupError, TypeError):
+            if is_whole:
+                raise ValueError(f"{name!r} must be there, got nothing") from None
+            continue
+        value = same_category(domain, value) if isinstance(domain, Categorical) else value
+        if not domain.contains(value):
+            raise ValueError(f"{name!r} must lie in {domain!r}, got {value!r}")
+        point[name] = domain.cast(value)
+    return point

@@ -1,0 +1,183 @@
+"""All callbacks of an experiment behind one call, each fenced off from the others and from the engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import Any, Literal
+
+from tuner.callbacks.files.trial_file import TrialFileLogger
+from tuner.core.result import SHOULD_CHECKPOINT, with_own_containers
+
+from .callback import Callback, LoggerCallback
+from .logger_group import GROUPED, LoggerGroup, groups_of
+
+Hook = Literal[
+    "setup",
+    "on_step_begin",
+    "on_step_end",
+    "on_trial_start",
+    "on_trial_restore",
+    "on_trial_save",
+    "on_trial_result",
+    "on_trial_complete",
+    "on_trial_recover",
+    "on_trial_error",
+    "on_checkpoint",
+    "on_trial_exploit",
+    "on_experiment_end",
+]
+"""The name of a hook of `Callback`."""
+
+HOOKS: tuple[Hook, ...] = Hook.__args__  # type: ignore[attr-defined]
+
+_FORWARDS = {**GROUPED, "on_trial_restore": "log_trial_restore", "on_trial_save": "log_trial_save"}
+"""What `LoggerCallback` turns each hook into."""
+
+_Overrider = tuple[Sequence[Callback], Callable[..., None], bool]
+"""Callbacks, what is called for them, and whether that writes files."""
+
+_log = logging.getLogger("tuner")
+
+
+class CallbackList:
+    """Calls the hooks of many callbacks, in their order.
+
+    A callback that raises is reported once on the logger ``tuner``, with its traceback, and never called again; neither the
+    experiment nor another callback notices. Hooks that a callback does not override cost nothing.
+
+    Args:
+        callbacks: The callbacks, the user's own before the loggers, so that loggers see what users changed in a copy of a result.
+
+    Attributes:
+        file_logging_s: Seconds spent in the hooks of loggers that write files.
+    """
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self._callbacks = list(callbacks)
+        self.file_logging_s = 0.0
+        self._groups = {id(member): group for group in groups_of(self._callbacks, self._switch_off) for member in group.members}
+        self._overriders: dict[Hook, list[_Overrider]] = {}
+        self._first_group: LoggerGroup | None = None
+        """The loggers that hear of a result before anybody can have changed it."""
+        self._may_change_results = False
+        """Whether any callback but grouped loggers, which only read, hears of results."""
+        self._index()
+
+    def has(self, hook: Hook) -> bool:
+        """Return whether any callback overrides the hook."""
+        return bool(self._overriders[hook])
+
+    def call(self, hook: Hook, **info: Any) -> None:
+        """Call the hook of each callback that overrides it, with these keyword arguments."""
+        # The index is replaced, never changed, when a callback fails, so iterating over the old one is safe.
+        for overrider in self._overriders[hook]:
+            self._call_one(overrider, hook, info)
+
+    def on_trial_result(self, result: dict[str, Any], text: bytes = b"", **info: Any) -> str:
+        """Call ``on_trial_result`` and return the class name of the callback that asked for a checkpoint, empty if none did.
+
+        Args:
+            result: The result, which stays as it is: callbacks are given a copy, and later ones see what others have changed in it.
+            text: The same as JSON, without ``config``; empty where that is not known. It is for loggers that hear of it first.
+            **info: ``iteration``, ``trials`` and ``trial``.
+        """
+        if self._may_change_results:
+            result = with_own_containers(result)
+        was_requested = bool(result.get(SHOULD_CHECKPOINT))
+        if self._first_group:
+            self._first_group.text = text
+        arguments, asker = {**info, "result": result}, ""
+        for overrider in self._overriders["on_trial_result"]:
+            self._call_one(overrider, "on_trial_result", arguments)
+            if not (was_requested or asker) and result.get(SHOULD_CHECKPOINT):
+                asker = type(overrider[0][0]).__name__
+        return asker if result.get(SHOULD_CHECKPOINT) else ""
+
+    def get_state(self) -> list[dict[str, Any]]:
+        """Return the states of the callbacks that have one, as JSON values."""
+        states = []
+        for callback in list(self._callbacks):
+            try:
+                state = callback.get_state()
+            except Exception as error:  # noqa: BLE001  (as in `call`)
+                self._switch_off(callback, "get_state", error)
+                continue
+            if state is not None:
+                states.append({"callback": _qualified_name(callback), "state": state})
+        return states
+
+    def set_state(self, states: Iterable[Mapping[str, Any]]) -> None:
+        """Give back what `get_state` returned; several callbacks of one class are matched in their order.
+
+        A state whose callback is no longer there is left out.
+        """
+        waiting = list(self._callbacks)
+        for record in states:
+            owner = next((callback for callback in waiting if _qualified_name(callback) == record["callback"]), None)
+            if owner is None:
+                continue
+            waiting.remove(owner)
+            try:
+                owner.set_state(record["state"])
+            except Exception as error:  # noqa: BLE001  (as in `call`)
+                self._switch_off(owner, "set_state", error)
+
+    def _call_one(self, overrider: _Overrider, hook: Hook, info: Mapping[str, Any]) -> None:
+        owners, method, writes_files = overrider
+        started_s = perf_counter() if writes_files else None
+        try:
+            method(**info)
+        except Exception as error:  # noqa: BLE001  (whatever a user's callback raises must not end the experiment)
+            for owner in owners:
+                self._switch_off(owner, hook, error)
+        if started_s is not None:
+            self.file_logging_s += perf_counter() - started_s
+
+    def _index(self) -> None:
+        self._overriders = {hook: [] for hook in HOOKS}
+        for callback in self._callbacks:
+            group = self._groups.get(id(callback))
+            for hook, overriders in self._overriders.items():
+                if group and hook in GROUPED:
+                    if callback is group.members[0]:
+                        overriders.append((group.members, getattr(group, hook), True))
+                elif overrides(callback, hook):
+                    overriders.append(([callback], getattr(callback, hook), isinstance(callback, TrialFileLogger)))
+        hearers = self._overriders["on_trial_result"]
+        self._first_group = self._groups.get(id(hearers[0][0][0])) if hearers else None
+        self._may_change_results = any(id(owners[0]) not in self._groups for owners, _, _ in hearers)
+
+    def _switch_off(self, callback: Callback, where: str, error: Exception) -> None:
+        self._callbacks = [other for other in self._callbacks if other is not callback]
+        if group := self._groups.pop(id(callback), None):
+            group.members = [member for member in group.members if member is not callback]
+        self._index()
+        _log.warning(
+            "%s.%s raised %s and is switched off; the experiment goes on without it",
+            type(callback).__name__,
+            where,
+            type(error).__name__,
+            exc_info=error,
+        )
+
+
+def overrides(callback: Callback, hook: Hook) -> bool:
+    """Return whether the callback's hook does anything, seeing through what `LoggerCallback` merely forwards."""
+    function = _function(callback, hook)
+    if function is None or function is getattr(Callback, hook):
+        return False
+    if function is not getattr(LoggerCallback, hook):
+        return True
+    forward = _FORWARDS[hook]
+    return _function(callback, forward) is not getattr(LoggerCallback, forward)
+
+
+def _function(callback: Callback, name: str) -> Any:
+    method = getattr(callback, name, None)
+    return getattr(method, "__func__", method)
+
+
+def _qualified_name(callback: Callback) -> str:
+    return f"{type(callback).__module__}.{type(callback).__qualname__}"

@@ -1,0 +1,268 @@
+"""What progress displays say about an experiment, for terminals, notebooks and log files alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tuner.callbacks.formatting import duration, printable, shorten, show
+from tuner.core.failure_causes import Cause, by_cause
+from tuner.core.progress import Progress
+from tuner.core.tracked_metric import Evaluation
+from tuner.core.trial import Ending, Failure, Status, Trial
+
+from .progress_table import TableOptions, differing, ending, failure_table, listed, log_path, training_time, trial_table, unique
+from .sparklines import Curves
+from .view import GAP, Line, Piece, Tone, View, line
+
+_BAR_CELLS: Final = 20
+_MIN_BAR_CELLS: Final = 5
+_TRACEBACK_LINES: Final = 40
+_TRACEBACK_HEAD: Final = 8
+_NUM_LEADERS: Final = 5
+_LINES_BESIDE_ROWS: Final = 6
+"""Headline, best, counts, heading and place of a live view, and a line to spare for the cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What there is to show.
+
+    Attributes:
+        progress: How far the experiment is.
+        trials: All its trials.
+        failed: The trials whose latest attempt has failed, by id, the latest to fail last.
+        options: What the user wants to see in tables.
+        curves: Where learning curves are remembered, None for none.
+        experiment_path: The experiment's directory, None if it has none.
+    """
+
+    progress: Progress
+    trials: Sequence[Trial] = ()
+    failed: dict[str, Trial] = field(default_factory=dict)
+    options: TableOptions = field(default_factory=TableOptions)
+    curves: Curves | None = None
+    experiment_path: Path | None = None
+
+
+def live_view(scene: Scene, width: int, height: int | None = None) -> View:
+    """Return the live view: headline, best trial, counts, a table of the running and the best trials, and one of failures.
+
+    Args:
+        scene: What there is to show.
+        width: Characters of a line.
+        height: How many lines there may be, None for as many as it takes.
+    """
+    progress, options = scene.progress, scene.options
+    view: list[Line] = [headline(progress, width), best_line(progress), counts_line(progress)]
+    groups = list(by_cause(reversed(scene.failed.values())).values())
+    num_failures = min(len(groups), options.max_error_rows)
+    room = 10_000 if height is None else max(1, height - _LINES_BESIDE_ROWS)
+    if height is not None and num_failures:
+        num_failures = min(num_failures, max(1, room // 4))
+        room = max(1, room - num_failures - 2)
+    tables = []
+    if options.has_progress_table:
+        trials = listed(progress, scene.trials, options, room)
+        tables.append(trial_table(trials, progress, options, scene.curves, width))
+    return [*view, *tables, *_failures(groups[:num_failures], len(scene.failed), scene, width), _place(scene)]
+
+
+def summary_view(scene: Scene, width: int) -> View:
+    """Return the final summary: what was found, how it compares, what failed, and where it all lies.
+
+    Args:
+        scene: The experiment at its end.
+        width: Characters of a line; only paths and configurations may be longer.
+    """
+    progress, options = scene.progress, scene.options
+    done = f"{printable(progress.name)}: {_num_trials(progress)} in {duration(progress.elapsed_s)}"
+    leaders = (progress.leaders or progress.front)[: min(_NUM_LEADERS, options.max_progress_rows)]
+    failed = [trial for trial in scene.trials if trial.status is Status.ERROR]
+    return [
+        line(Piece(done, Tone.STRONG), *_state_counts(progress), is_whole=True),
+        *_best_configuration(progress),
+        trial_table(leaders, progress, options, scene.curves, width),
+        *_failures(list(by_cause(failed).values())[: options.max_error_rows], len(failed), scene, width),
+        *([line(f"results in {_path(scene.experiment_path)}", is_whole=True)] if scene.experiment_path else []),
+    ]
+
+
+def headline(progress: Progress, width: int = 100) -> Line:
+    """Return name, objective, bar and times in one line; the bar takes what room there is."""
+    name = [Piece(shorten(printable(progress.name), max(20, width // 4)), Tone.STRONG)]
+    if objective := _objective(progress):
+        name.append(Piece(objective))
+    parts = [_num_trials(progress)]
+    if progress.fraction is not None and progress.fraction < 1:
+        left = "?" if progress.remaining_s is None else duration(progress.remaining_s)
+        parts.append(f"{left} left")
+    budget = f" of {duration(progress.time_budget_s)}" if progress.time_budget_s else " elapsed"
+    parts.append(f"{duration(progress.elapsed_s)}{budget}")
+    if progress.fraction is None:
+        return line(*name, *parts)
+    room = width - len(line(*name, *parts).text) - len(GAP)
+    return line(*name, _bar(progress.fraction, min(_BAR_CELLS, max(_MIN_BAR_CELLS, room))), *parts)
+
+
+def best_line(progress: Progress) -> Line:
+    """Return the best trial so far: its last value, which decides, its best one, and the parameters of that; empty before the first."""
+    if progress.best is None:
+        return line(_front(progress))
+    values = [Piece(" last "), Piece(_evaluation(progress.best_last), Tone.GOOD)]
+    found = Line((Piece(f"best trial {progress.best.trial_id}"), *values))
+    ever = f"best {_evaluation(progress.best_ever)}" if progress.best_ever else ""
+    return line(found, ever, " ".join(_params_of(progress, progress.best)))
+
+
+def counts_line(progress: Progress) -> Line:
+    """Return how many trials are in which state, and which resources are in use."""
+    waiting = f"waiting for {printable(progress.waiting_for)}" if progress.waiting_for else ""
+    return line(*_state_counts(progress), resources_line(progress), waiting)
+
+
+def resources_line(progress: Progress) -> str:
+    """Return which resources are in use, out of how many."""
+    return GAP.join(_resources(progress))
+
+
+def status_line(progress: Progress) -> Line:
+    """Return everything that counts in one line, for log files."""
+    best = f"best trial {progress.best.trial_id} last {_evaluation(progress.best_last)}" if progress.best else _front(progress)
+    left = "" if progress.remaining_s is None else f"{duration(progress.remaining_s)} left"
+    return line(
+        f"[{duration(progress.elapsed_s)}]", printable(progress.name), _num_trials(progress), counts_line(progress), best, left
+    )  # fmt: skip
+
+
+def ending_line(trial: Trial, metrics: Sequence[str]) -> Line:
+    """Return in one line how a trial ended, with the last value of each metric that is optimised."""
+    values = [f"{printable(metric)} last {_evaluation(last)}" for metric in metrics if (last := _last_of(trial, metric))]
+    return line(trial.trial_id, ending(trial) or str(trial.status), f"iter {trial.iteration}", *values, training_time(trial))
+
+
+def _last_of(trial: Trial, metric: str) -> Evaluation | None:
+    """Return the newest value of a metric; its iteration is known of the experiment's own alone."""
+    if trial.objective.metric == metric:
+        return trial.objective.last
+    summary = trial.summary.get(metric)
+    return Evaluation(summary.last) if summary else None
+
+
+def failure_line(trial: Trial, *, will_retry: bool) -> Line:
+    """Return what went wrong in a trial's latest attempt and where more is written about it."""
+    what = shorten(printable(str(trial.failures[-1])), 200) if trial.failures else "no reason known"
+    then = "trying again" if will_retry else "giving up"
+    return line(f"{trial.trial_id} failed in attempt {trial.attempt}, {then}: {what}", log_path(trial), is_whole=True)
+
+
+def _bar(fraction: float, num_cells: int) -> Line:
+    done = round(fraction * num_cells)
+    return Line((Piece("━" * done, Tone.GOOD), Piece("─" * (num_cells - done), Tone.FAINT)))
+
+
+def failure_lines(failure: Failure, log: str) -> list[str]:
+    """Return the traceback of a failure, or what is known instead of it, line by line, a long one without its middle.
+
+    Args:
+        failure: What went wrong.
+        log: Where all of it stands.
+    """
+    told = failure.traceback.rstrip().splitlines()
+    if len(told) > _TRACEBACK_LINES:
+        told = [*told[:_TRACEBACK_HEAD], f"  ... all of it is in {log or 'error.txt'} ...", *told[_TRACEBACK_HEAD - _TRACEBACK_LINES :]]
+    return [f"  {printable(text)}" for text in told]
+
+
+def common_failure_line(num: int, cause: Cause) -> Line:
+    """Return how many attempts have failed for one cause."""
+    return line(f"{num} failures so far: {printable(str(cause))}", is_whole=True)
+
+
+def _failures(shown: Sequence[Sequence[Trial]], num_all: int, scene: Scene, width: int) -> View:
+    if not shown:
+        return []
+    num_more = num_all - sum(map(len, shown))
+    more = [line(Piece(f"and {num_more} more failed trials", Tone.FAINT))] if num_more else []
+    return [failure_table(shown, scene.experiment_path, width), *more]
+
+
+def _place(scene: Scene) -> Line:
+    return line(Piece(f"in {_path(scene.experiment_path)}", Tone.FAINT)) if scene.experiment_path else line()
+
+
+def _path(path: Path | None) -> str:
+    return printable(str(path))
+
+
+def _objective(progress: Progress) -> str:
+    """Return what is optimised, with the direction of each metric."""
+    if progress.metric:
+        return f"{progress.mode or ''} {printable(progress.metric)}".strip()
+    return ", ".join(f"{mode} {printable(metric)}" for metric, mode in progress.several_objectives)
+
+
+def _front(progress: Progress) -> str:
+    """Return how many trials are on the Pareto front of several objectives, empty where there is none."""
+    if not progress.front:
+        return ""
+    num = len(progress.front)
+    shown = ", ".join(trial.trial_id for trial in progress.front[:_NUM_LEADERS])
+    return f"{num} trial{'s' if num > 1 else ''} on the Pareto front: {shown}{', …' if num > _NUM_LEADERS else ''}"
+
+
+def _best_configuration(progress: Progress) -> Iterator[Line]:
+    if progress.best is None and progress.front:
+        yield Line((Piece(f"{_front(progress)} ({_objective(progress)})", Tone.STRONG),), is_whole=True)
+    if progress.best is None:
+        return
+    metric = printable(progress.metric or "")
+    found = Piece(f"best trial {progress.best.trial_id} ({progress.mode} {metric})", Tone.STRONG)
+    ever = f"best {_evaluation(progress.best_ever)}" if progress.best_ever else ""
+    yield line(found, f"last {_evaluation(progress.best_last)}", ever, is_whole=True)
+    params = {show(name, 40): show(value, 200) for name, value in progress.best_config.items()}
+    size = max(map(len, params), default=0)
+    yield from (Line((Piece(f"{GAP}{name:{size}}{GAP}{value}"),), is_whole=True) for name, value in params.items())
+
+
+def _evaluation(evaluation: Evaluation | None) -> str:
+    """Return a value with the iteration in which it was reported, where that is known."""
+    if evaluation is None:
+        return "-"
+    value = show(evaluation.value)
+    return value if evaluation.iteration is None else f"{value} (iter {evaluation.iteration})"
+
+
+def _params_of(progress: Progress, trial: Trial) -> list[str]:
+    params = progress.best_config
+    names = differing(unique([*progress.running, *progress.leaders, trial]))
+    return [f"{show(name)}={show(params[name])}" for name in names if name in params]
+
+
+def _num_trials(progress: Progress) -> str:
+    total = "" if progress.num_total is None else f"/{progress.num_total}"
+    return f"{progress.num_finished}{total} trials"
+
+
+def _state_counts(progress: Progress) -> list[Piece]:
+    count = progress.num_trials_by_status
+    states = {
+        "running": count.get(Status.RUNNING, 0),
+        "paused": count.get(Status.PAUSED, 0),
+        "pending": count.get(Status.PENDING, 0),
+        "completed": count.get(Status.TERMINATED, 0) - progress.num_stopped_early - progress.num_interrupted,
+        Ending.STOPPED_EARLY.word: progress.num_stopped_early,
+        "interrupted": progress.num_interrupted - progress.num_not_started,
+        "not started": progress.num_not_started,
+        "failed": count.get(Status.ERROR, 0),
+    }
+    return [Piece(f"{name} {num}", Tone.BAD if name == "failed" else Tone.PLAIN) for name, num in states.items() if num]
+
+
+def _resources(progress: Progress) -> Iterator[str]:
+    for name, amount in progress.capacity.items():
+        if amount:
+            shown = name.upper() if name in ("cpu", "gpu") else printable(name)
+            yield f"{shown} {progress.used.get(name, 0):g}/{amount:g}"

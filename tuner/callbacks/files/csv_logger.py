@@ -1,0 +1,300 @@
+"""``progress.csv``: one row per result, one column per metric, also for metrics that turn up late."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import orjson
+
+from tuner.callbacks.log_records import Block, Segment
+from tuner.core import result as keys
+from tuner.core.result import is_same_report
+from tuner.core.trial import Trial
+from tuner.storage.layout import PROGRESS
+from tuner.storage.reading import LARGE_BYTES, read_file
+from tuner.storage.spreadsheets import is_formula, neutralised, restored
+
+from .append import remove
+from .background_writer import Pace
+from .trial_file import TrialFile, TrialFileLogger
+
+_AUTO_FILLED = (
+    keys.TIMESTAMP,
+    keys.CHECKPOINT_DIR_NAME,
+    keys.SHOULD_CHECKPOINT,
+    keys.DONE,
+    keys.TRAINING_ITERATION,
+    keys.TRIAL_ID,
+    keys.DATE,
+    keys.TIME_THIS_ITER_S,
+    keys.TIME_TOTAL_S,
+    keys.PID,
+    keys.HOSTNAME,
+    keys.NODE_IP,
+    keys.TIME_SINCE_RESTORE,
+    keys.ITERATIONS_SINCE_RESTORE,
+    keys.TIMESTEPS_THIS_ITER,
+    keys.TIMESTEPS_TOTAL,
+    keys.EPISODES_THIS_ITER,
+    keys.EPISODES_TOTAL,
+    keys.EXPERIMENT_TAG,
+)
+_LINE_END = "\r\n"
+"""As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a value, before Python 3.13."""
+_QUOTED_FORMULA = re.compile(rb'"\'*[=+\-@]')
+"""As JSON has a text that may be one; the other starts are escaped there."""
+_MAY_BE_MARKED = b"\"'"
+"""Begin of a text that looks as if it had been made harmless, which is looked at more closely."""
+_WORDS = {b"null": b"", b"true": b"True", b"false": b"False"}
+"""What JSON writes for cells that are neither numbers nor texts, and what a table has for them."""
+_NUMBERS_AND_TEXTS = frozenset({float, int, str})
+_MAX_CELL = 100_000
+"""Longer texts are cut: csv readers refuse fields of more than 131,072 characters."""
+
+
+class CSVLoggerCallback(TrialFileLogger):
+    """Writes ``progress.csv`` into each trial's directory: nested metrics flattened to ``a/b``, without the configuration.
+
+    The columns are the user's own numbers and texts first, in the order of the first result, then what the engine fills in, in a
+    fixed order, then nested metrics, then those that a later result brought. A cell is empty where a result has no such metric.
+    Texts of more than 100,000 characters are cut; a text, or the name of a metric, that a spreadsheet would run as a formula
+    begins with an apostrophe, which our own readers take away again; ``result.json`` has it as it was reported.
+
+    Args:
+        writer: Who writes, shared between loggers; None for a writer of its own.
+
+    Departures:
+        In Ray Tune the first result fixes the columns, and later metrics are lost without a word; here the file grows a column.
+        Rows that a retry reports again replace the earlier ones.
+    """
+
+    def open_file(self, directory: str) -> TrialFile:
+        """Return the table of one trial."""
+        return _CsvFile(directory, self)
+
+
+@final
+class _CsvFile(TrialFile):
+    def __init__(self, directory: str, owner: TrialFileLogger) -> None:
+        super().__init__(directory, owner)
+        self._path = self.path_of(PROGRESS)
+        self._columns: dict[str, None] | None = None
+        self._last_iteration: int | None = None
+        self._num_earlier = 0
+
+    def __str__(self) -> str:
+        return self._path
+
+    def is_complete(self, trial: Trial) -> bool:
+        num_rows, last = _extent(self._path)
+        return num_rows == trial.num_rows and (num_rows == 0 or is_same_report(last, trial.last_result))
+
+    def paths(self) -> Sequence[str]:
+        return (self._path,)
+
+    def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
+        if self.is_new:
+            self._columns, self._num_earlier, self._last_iteration = {}, 0, -1
+        if cut := self.cut(segment):
+            self._cut_back(*cut)
+        if not segment.rows:
+            return
+        if self._columns is None:
+            self._columns = dict.fromkeys(read_table(self._path)[0])
+            if not self._columns:
+                remove(self._path)  # at most a torn header, which nothing may be appended to
+        blocks = segment.blocks(pace)
+        columns = self._columns or dict.fromkeys(_columns_of(blocks[0]))
+        for block in blocks:
+            for names in [block.shape.names] if block.shape else [row.flat for row in block.rows]:
+                if not columns.keys() >= set(names):
+                    columns = columns | dict.fromkeys(names)
+        self._write(tuple(columns), blocks, pace)
+        self._columns = columns
+        self._last_iteration = segment.rows[-1].result.get(keys.TRAINING_ITERATION)
+
+    def _write(self, columns: tuple[str, ...], blocks: Sequence[Block], pace: Pace[Any]) -> None:
+        lines = _lines_of(blocks, columns, pace)
+        if not self._columns:
+            self.append(self._path, _header_of(columns) + lines)
+            return
+        if len(columns) == len(self._columns):
+            self.append(self._path, lines)
+            return
+        _, old = read_table(self._path)
+        padding = [""] * (len(columns) - len(self._columns))
+        self.replace(self._path, _header_of(columns) + _encode([line + padding for line in old]) + lines)
+
+    def _cut_back(self, num_earlier: int, iteration: int) -> None:
+        """Leave the first rows, and of the others those up to an iteration."""
+        if self._num_earlier == num_earlier and self._last_iteration is not None and self._last_iteration <= iteration:
+            return
+        header, lines = read_table(self._path) if iteration > 0 or num_earlier else ([], [])
+        kept = [line for number, line in enumerate(lines) if number < num_earlier or _iteration(header, line) <= iteration]
+        if kept:
+            self.replace(self._path, _encode([header, *kept]))
+        else:
+            # Nothing of it counts; the columns are found anew with the next row.
+            header = []
+            remove(self._path)
+        self._columns = dict.fromkeys(header)
+        self._num_earlier, self._last_iteration = num_earlier, iteration
+
+
+def read_table(path: str | Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a ``progress.csv``, without a last row that a crash has torn; nothing if there is no file."""
+    try:
+        text = read_file(path, LARGE_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return [], []
+    table = list(csv.reader(io.StringIO(text, newline="")))
+    if table and not text.endswith(_LINE_END):
+        table.pop()
+    header, *rows = [list(map(restored, line)) for line in table] or [[]]
+    return header, [row for row in rows if len(row) == len(header)]
+
+
+def _extent(path: str) -> tuple[int, dict[str, float | str]]:
+    """Return the number of rows of a ``progress.csv``, and the last of them; -1 rows where it is torn."""
+    try:
+        data = read_file(path, LARGE_BYTES)
+    except FileNotFoundError:
+        return 0, {}
+    if not data.endswith(_LINE_END.encode()):
+        return -1, {}
+    if b'"' in data:  # where cells may hold line breaks
+        header, rows = read_table(path)
+        return len(rows), _values(header, rows[-1]) if rows else {}
+    ends = (data[: data.find(b"\n")], data[data.rfind(b"\n", 0, -1) + 1 :])
+    header, last = (line.decode(errors="replace").rstrip(_LINE_END).split(",") for line in ends)
+    return data.count(b"\n") - 1, _values(header, last)
+
+
+def _values(header: Sequence[str], line: Sequence[str]) -> dict[str, float | str]:
+    return {name: _value(cell) for name, cell in zip(header, line, strict=True)} if len(header) == len(line) else {}
+
+
+def _value(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def _columns_of(block: Block) -> tuple[str, ...]:
+    if block.shape:
+        return _in_order(block.shape.names)
+    first = block.rows[0]
+    return tuple(dict.fromkeys(_column_order(first.result, first.flat)))
+
+
+@functools.lru_cache(maxsize=64)
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns of a result with nothing nested in it."""
+    plain = dict.fromkeys(names)
+    return tuple(dict.fromkeys(_column_order(plain, plain)))
+
+
+def _column_order(result: Mapping[str, Any], flat: Mapping[str, Any]) -> list[str]:
+    own = [key for key, value in result.items() if not isinstance(value, dict) and key not in keys.AUTO_FILLED]
+    return [*own, *(key for key in _AUTO_FILLED if key in flat), *flat]
+
+
+@functools.lru_cache(maxsize=64)
+def _header_of(columns: tuple[str, ...]) -> bytes:
+    return _encode([columns])
+
+
+def _lines_of(blocks: Sequence[Block], columns: tuple[str, ...], pace: Pace[Any]) -> bytes:
+    """Return a line for each row, as the file holds them."""
+    parts = []
+    for block in blocks:
+        is_full = block.shape is not None and len(block.shape.names) == len(columns) > 1  # an empty cell on its own would have to be quoted
+        is_plain = is_full and not any(_MAY_BE_MARKED in text for text in block.texts)
+        part = block.layout.table(block.texts, columns) if block.layout and is_plain else None
+        if part is None:
+            return _encode(*_cells_of(blocks, columns, pace))
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _cells_of(blocks: Iterable[Block], columns: tuple[str, ...], pace: Pace[Any]) -> tuple[list[Sequence[Any]], int | None]:
+    """Return the cells of each row, and how many of all are None; None instead where some are no scalars."""
+    lines: list[Sequence[Any]] = []
+    num_nones, are_scalars = 0, True
+    for block in blocks:
+        shape = block.shape
+        if shape and len(shape.names) == len(columns):
+            lines += map(shape.picked(columns), pace(block.values))
+            num_nones += shape.num_nones * len(block.rows)
+            continue
+        for row in pace(block.rows):
+            line = [row.flat.get(column) for column in columns]
+            lines.append(line)
+            num_nones += sum(cell is None for cell in line)
+            are_scalars = are_scalars and keys.SCALARS.issuperset(map(type, line))
+    return lines, num_nones if are_scalars else None
+
+
+def _encode(lines: Sequence[Sequence[Any]], num_nones: int | None = None) -> bytes:
+    """Return the lines as a file holds them.
+
+    Args:
+        lines: Their cells.
+        num_nones: How many cells are None, where all of them are scalars; None where that is not known.
+    """
+    if num_nones is not None and (data := _joined(lines, num_nones)):
+        return data
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator=_LINE_END)
+    quoting_writer = csv.writer(text, lineterminator=_LINE_END, quoting=csv.QUOTE_NONNUMERIC)
+    for line in lines:
+        cells = [neutralised(_shortened(cell)) if isinstance(cell, str) else cell for cell in line]
+        (quoting_writer if any(map(is_formula, cells)) else writer).writerow(cells)
+    return text.getvalue().encode(errors="backslashreplace")
+
+
+def _joined(lines: Sequence[Sequence[Any]], num_nones: int) -> bytes | None:
+    """Return lines that need no quotes, as nearly all, as the csv module would write them; None for others.
+
+    orjson makes the same of a list as a table does of a line, but for brackets and quotes, and in a tenth of the time: most of what a
+    line costs are its floats. It writes 0.00001 for 1e-05, which is the same number. What is to be quoted is looked for in what it has
+    written, all at once.
+    """
+    num_columns = len(lines[0])
+    try:
+        data = orjson.dumps(lines) if num_columns > 1 else b"\\"
+    except TypeError:  # long integers, half a character
+        return None
+    # What has to be escaped comes with a backslash; a comma or a bracket too many stands in a text; a null too many is a float that is not
+    # finite, or stands in a text as well.
+    if b"\\" in data or data.count(b",") != num_columns * len(lines) - 1 or data.count(b"[") != len(lines) + 1:
+        return None
+    if data.count(b"null") != num_nones or _QUOTED_FORMULA.search(data):
+        return None
+    if len(data) > _MAX_CELL and any(len(cell) > _MAX_CELL for line in lines for cell in line if isinstance(cell, str)):
+        return None
+    for word, cell in _WORDS.items():
+        data = data.replace(b"," + word, b"," + cell)
+    if not _NUMBERS_AND_TEXTS.issuperset([type(line[0]) for line in lines]):
+        for word, cell in _WORDS.items():
+            data = data.replace(b"[" + word, b"[" + cell)
+    return data[2:-2].replace(b"],[", _LINE_END.encode()).replace(b'"', b"") + _LINE_END.encode()
+
+
+def _shortened(text: str) -> str:
+    return f"{text[:_MAX_CELL]}..." if len(text) > _MAX_CELL else text
+
+
+def _iteration(header: Sequence[str], line: Sequence[str]) -> float:
+    try:
+        return float(line[header.index(keys.TRAINING_ITERATION)])
+    except ValueError:
+        return math.inf

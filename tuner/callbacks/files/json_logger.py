@@ -1,0 +1,209 @@
+"""``params.json`` and ``result.json``: what a trial was given and what it reported, as strict JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from tuner.callbacks.log_records import Block, Row, Segment
+from tuner.core.result import TRAINING_ITERATION, is_same_report
+from tuner.core.trial import Trial
+from tuner.storage import fast_json
+from tuner.storage.layout import PARAMS, RESULTS
+from tuner.storage.reading import LARGE_BYTES, open_file, read_file
+from tuner.storage.strict_json import describe
+
+from .append import remove
+from .background_writer import Pace
+from .trial_file import TrialFile, TrialFileLogger
+
+_MAX_TEXT = 1_000
+"""Characters that are kept of the text of what JSON does not know; the configuration stands in every row."""
+
+
+class JsonLoggerCallback(TrialFileLogger):
+    r"""Writes ``params.json`` and ``result.json`` into each trial's directory.
+
+    ``params.json`` holds the configuration. ``result.json`` has one JSON object per line and result, nested as reported, with the
+    configuration under ``config``. Values that JSON does not know are written as their text.
+
+    Args:
+        writer: Who writes, shared between loggers; None for a writer of its own.
+
+    Example:
+        >>> import io, pandas
+        >>> pandas.read_json(io.StringIO('{"loss": 0.5}\n{"loss": "NaN"}\n'), lines=True)["loss"].astype(float).tolist()
+        [0.5, nan]
+
+    Departures:
+        Ray Tune writes bare ``NaN`` and ``Infinity``, which strict readers refuse; here they are the strings ``"NaN"``,
+        ``"Infinity"`` and ``"-Infinity"``. Rows that a retry reports again replace the earlier ones.
+    """
+
+    def open_file(self, directory: str) -> TrialFile:
+        """Return the pair of files of one trial."""
+        return _JsonFile(directory, self)
+
+
+@final
+class _JsonFile(TrialFile):
+    def __init__(self, directory: str, owner: TrialFileLogger) -> None:
+        super().__init__(directory, owner)
+        self._path = self.path_of(RESULTS)
+        self._last_iteration: int | None = None
+        self._num_earlier = 0
+        self._tail = b"}\n"
+
+    def __str__(self) -> str:
+        return self._path
+
+    def is_complete(self, trial: Trial) -> bool:
+        if trial.attempt and not _is_whole(self.path_of(PARAMS)):
+            return False
+        try:
+            data = read_file(self._path, LARGE_BYTES)
+        except FileNotFoundError:
+            return trial.num_rows == 0
+        if data.count(b"\n") != trial.num_rows or not data.endswith(b"\n"):
+            return False
+        try:
+            last = json.loads(data[data.rfind(b"\n", 0, -1) + 1 :])
+        except ValueError:
+            return False
+        return isinstance(last, dict) and is_same_report(last, trial.last_result)
+
+    def paths(self) -> Sequence[str]:
+        return self.path_of(PARAMS), self._path
+
+    def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
+        if begin := segment.begin:
+            self.replace(self.path_of(PARAMS), json_bytes(begin.config, is_pretty=True) + b"\n")
+            self._tail = b',"config":%b}\n' % json_bytes(begin.config)
+        if self.is_new:
+            self._num_earlier, self._last_iteration = 0, -1
+        if cut := self.cut(segment):
+            self._cut_back(*cut)
+        if segment.rows:
+            self.append(self._path, _lines_of(segment.blocks(pace), self._tail, pace))
+            self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
+
+    def _cut_back(self, num_earlier: int, iteration: int) -> None:
+        """Leave the first rows, and of the others those up to an iteration."""
+        if self._num_earlier == num_earlier and self._last_iteration is not None and self._last_iteration <= iteration:
+            return
+        if iteration <= 0 and not num_earlier:
+            remove(self._path)
+        elif Path(self._path).exists():
+            rows = enumerate(read_rows(self._path))
+            kept = [line for number, (line, row) in rows if number < num_earlier or _iteration(row) <= iteration]
+            self.replace(self._path, b"".join(kept))
+        self._num_earlier, self._last_iteration = num_earlier, iteration
+
+
+def _lines_of(blocks: Iterable[Block], tail: bytes, pace: Pace[Row]) -> bytes:
+    """Return a line for each row, which ends in `tail` instead of a brace."""
+    parts = []
+    for block in blocks:
+        if block.texts:  # as they were spelled, but for the brace
+            parts.append(tail.join([text[:-1] for text in block.texts]) + tail)
+            continue
+        lines = fast_json.dumps_lines((row.result for row in pace(block.rows)), tail) if block.shape else None
+        parts.append(lines or b"".join([json_bytes(row.result)[:-1] + tail for row in pace(block.rows)]))
+    return b"".join(parts)
+
+
+def _is_whole(path: str) -> bool:
+    """Return whether a power cut has left something in a file that holds one object, which is written at one stroke and never synced."""
+    try:
+        return read_file(path, LARGE_BYTES).endswith(b"}\n")
+    except FileNotFoundError:
+        return False
+
+
+def read_rows(path: str | Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Yield each whole line of a ``result.json`` with what it says; a line that a crash has torn is left out."""
+    with open_file(path) as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict) and line.endswith(b"\n"):
+                yield line, row
+
+
+def encode_json(value: Any, *, is_pretty: bool = False) -> str:
+    """Return the value as strict JSON in ASCII, `is_pretty` indented and sorted; what JSON does not know becomes a string.
+
+    Example:
+        >>> encode_json({"loss": float("nan"), "path": Path("a")})
+        '{"loss":"NaN","path":"a"}'
+    """
+    return json_bytes(value, is_pretty=is_pretty).decode()
+
+
+def json_bytes(value: Any, *, is_pretty: bool = False) -> bytes:
+    """Return `encode_json` of the value as files hold it."""
+    if (data := fast_json.dumps(value, is_pretty=is_pretty)) is not None:
+        return data
+    encoder = _pretty_encoder if is_pretty else _encoder
+    try:
+        if not is_pretty:
+            return encoder.encode(value).encode()
+    except (TypeError, ValueError):
+        # A number that is not finite, or a key that is not a string: rare enough to be looked for only after the event.
+        pass
+    return encoder.encode(_strict(value, sort_keys=is_pretty)).encode()
+
+
+def as_json(value: Any) -> Any:
+    """Return a value that JSON does not know as one that it does: a NumPy or torch scalar as a number, all else as a short text.
+
+    What has a long one is described, not spelled out.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return _strict(value.item())
+    if isinstance(value, bytes | bytearray):
+        return describe(value)
+    try:
+        text = str(value)
+        return describe(value) if len(text) > _MAX_TEXT else text
+    except Exception:  # noqa: BLE001  (a user's class whose text cannot be had must not end the logger)
+        return f"<{type(value).__name__}>"
+
+
+_encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=as_json)
+_pretty_encoder = json.JSONEncoder(allow_nan=False, default=as_json, indent=2)
+
+
+def _strict(value: Any, *, sort_keys: bool = False) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else _name(value)
+        case Mapping():
+            items = ((str(key), _strict(item, sort_keys=sort_keys)) for key, item in value.items())
+            return dict(sorted(items, key=_key) if sort_keys else items)
+        case list() | tuple():
+            return [_strict(item, sort_keys=sort_keys) for item in value]
+        case _:
+            return value
+
+
+def _key(item: tuple[str, Any]) -> str:
+    return item[0]
+
+
+def _name(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _iteration(row: Mapping[str, Any]) -> float:
+    value = row.get(TRAINING_ITERATION)
+    return value if isinstance(value, int | float) else math.inf

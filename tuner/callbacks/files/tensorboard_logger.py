@@ -1,0 +1,299 @@
+"""TensorBoard: each trial is one run, with the user's metrics as curves and the searched parameters in the HParams table."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import numbers
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, takewhile
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from searchers.space import Conditional, flat_name, is_word, leaves
+from tuner.callbacks.log_records import Begin, Block, Entry, Row, Segment, Shape
+from tuner.core import result as keys
+from tuner.core.result import as_float, flatten
+from tuner.core.trial import Trial
+from tuner.storage.reading import LARGE_BYTES, read_file
+
+from .append import remove
+from .background_writer import BatchWriter, Pace
+from .event_file import EventEncoder, is_session_end, records, shown, single
+from .trial_file import TrialFile, TrialFileLogger
+
+_PREFIX = "events.out.tfevents."
+_SUFFIX = ".tuner"
+"""Tells our files from those that the trainable writes beside them, by itself or through a framework."""
+_HIDDEN = keys.AUTO_FILLED - {keys.TIME_TOTAL_S}
+_HIDDEN_BESIDE_TIMESTEPS = _HIDDEN - {keys.TRAINING_ITERATION}
+_NUMBERS = (int, float, numbers.Real)
+_NUM_FIRST_RECORDS = 4
+"""Those that a file begins with, before the first result: its version, the start and the hyperparameters."""
+
+_log = logging.getLogger("tuner")
+
+
+class TBXLoggerCallback(TrialFileLogger):
+    """Writes one ``events.out.tfevents`` file into each trial's directory; show them with ``tensorboard --logdir <experiment>``.
+
+    Curves: each number or boolean that the trainable reports, under its own name (nested ones as ``a/b``), and ``time_total_s``; NaN
+    is left out, so are texts and lists. The step is ``training_iteration``, or ``timesteps_total`` where the trainable counts
+    timesteps; then ``training_iteration`` is a curve, too. HParams table: the searched parameters of the trial, from its start on,
+    the metric of the search, and how the trial ended. Without tensorboardX nothing is written, with one notice that says so.
+
+    Args:
+        writer: Who writes, shared between loggers; None for a writer of its own.
+
+    Departures:
+        Ray Tune puts ``ray/tune/`` before each name, begins a new file after each pause and retry, and writes the hyperparameters
+        only when a trial ends. Here a trial has one file, whose name ends in ``.tuner``, so that what the training code writes itself
+        into that directory is left alone; and what a retry reports again replaces what it had reported before.
+    """
+
+    def __init__(self, writer: BatchWriter | None = None) -> None:
+        super().__init__(writer)
+        self._encoder: EventEncoder | None = None
+        self._metric: str | None = None
+        self._searched: frozenset[str] = frozenset()
+
+    @property
+    def encoder(self) -> EventEncoder:
+        """What turns results into bytes; the first use imports tensorboardX."""
+        if self._encoder is None:
+            self._encoder = EventEncoder()
+        return self._encoder
+
+    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+        """Import tensorboardX and find out what the HParams table has to show."""
+        super().setup(**info)
+        self._metric = info.get("metric")
+        self._searched = frozenset(searched_names(info.get("space") or {}))
+        # Here and not at the first write: the background thread must not hide torch from the thread that may run trials.
+        try:
+            _ = self.encoder
+        except ImportError as error:
+            self.is_on = False
+            _log.warning("no TensorBoard files are written, since tensorboardX cannot be imported (%s); pip install tensorboardX", error)
+
+    def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+        """Yield what happened to the trial, as a new beginning in the file that is there.
+
+        Another file would not be read by a TensorBoard that is open meanwhile, or be read after the old one.
+        """
+        begin, *others = super().story(trial, results)
+        yield begin._replace(is_first=False, resumed_iteration=-1, resumed_step=-1, num_earlier=0) if isinstance(begin, Begin) else begin
+        yield from others
+
+    def open_file(self, directory: str) -> TrialFile:
+        """Return the event file of one trial."""
+        return _EventFile(directory, self, self.encoder)
+
+    def session_start(self, begin: Begin) -> bytes:
+        """Return the records with the trial's hyperparameters, only the searched ones where those are known."""
+        params = flatten(begin.config)
+        chosen = {name: value for name, value in params.items() if name in self._searched}
+        return self.encoder.session_start(begin.at, chosen or params, self._metric)
+
+
+class _Curves(NamedTuple):
+    """What is shown of all results of a shape: under which name they have their step, the names of the curves, and their values."""
+
+    step: str
+    names: tuple[str, ...]
+    pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
+@final
+class _EventFile(TrialFile):
+    def __init__(self, directory: str, owner: TBXLoggerCallback, encoder: EventEncoder) -> None:
+        super().__init__(directory, owner)
+        self._logger = owner
+        self._encoder = encoder
+        self._path: str | None = None
+        self._last_step: int | None = None
+        self._counts_timesteps = False
+
+    def __str__(self) -> str:
+        return self._path or self.path_of(_PREFIX)
+
+    def is_complete(self, trial: Trial) -> bool:
+        files = _event_files(self.directory)
+        if len(files) != 1:
+            return not files and trial.num_rows == 0
+        data = read_file(files[0], LARGE_BYTES)
+        found = records(data)
+        if sum(map(len, found)) != len(data) or len(found) < trial.num_rows + _NUM_FIRST_RECORDS:
+            return False
+        points = shown(found)
+        return len(points) == trial.num_rows and (not points or self._is_last(*points[-1], trial.last_result))
+
+    def _is_last(self, step: int, record: bytes, result: Mapping[str, Any]) -> bool:
+        """Return whether a record shows a result, as far as its step and its time say so; see `is_same_report`."""
+        if step != _step(result):
+            return False
+        total_s = result.get(keys.TIME_TOTAL_S)
+        return not isinstance(total_s, (int, float)) or self._encoder.scalar(record, keys.TIME_TOTAL_S) in (None, single(total_s))
+
+    def paths(self) -> Sequence[str]:
+        return [self._path] if self._path else _event_files(self.directory)[:2]
+
+    def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
+        if segment.begin and segment.begin.is_first:
+            self._discard()
+        elif self._path is None:
+            self._path = self._adopt()
+        path, parts = self._path, list[bytes]()
+        if path is None:
+            if segment.begin is None:
+                return  # the trial ends without ever having started
+            path = self.path_of(_file_name())
+            parts += self._head(segment.begin)
+        elif self.begun and self.cut(segment):
+            parts += self._superseded(self.begun)
+        has_begun_anew = bool(parts)
+        parts += chain.from_iterable(self._records_of(block, pace) for block in segment.blocks(pace))
+        if segment.end:
+            parts.append(self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed))
+        if parts:
+            self.append(path, b"".join(parts))
+        self._path = path
+        if segment.rows:
+            self._last_step = _step(segment.rows[-1].result)
+        elif has_begun_anew:
+            self._last_step = -1  # there is nothing to be hidden
+
+    def _head(self, begin: Begin) -> Iterator[bytes]:
+        yield self._encoder.version(begin.at)
+        # TensorBoard's server takes the first of them for the start and forgets nothing.
+        yield self._encoder.restart(begin.at, 0)
+        yield self._logger.session_start(begin)
+
+    def _superseded(self, begin: Begin) -> Iterator[bytes]:
+        """Yield what makes TensorBoard forget what is going to be reported again."""
+        resumed = begin.resumed_step if self._counts_timesteps else begin.resumed_iteration
+        if resumed is None or (self._last_step is not None and self._last_step <= resumed):
+            return
+        if begin.num_earlier:
+            yield from self._told_again(begin, resumed)
+        else:
+            yield self._encoder.restart(begin.at, resumed + 1 if resumed > 0 else 0)
+
+    def _told_again(self, begin: Begin, resumed: int) -> Iterator[bytes]:
+        """Yield a restart, and behind it again what it hides and should not: what was reported before the last exploit."""
+        points = shown(records(read_file(self._path, LARGE_BYTES))) if self._path else []
+        kept = [record for number, (step, record) in enumerate(points) if number < begin.num_earlier or step <= resumed]
+        if len(kept) < len(points):
+            yield self._encoder.restart(begin.at, 0)
+            yield from kept
+
+    def _records_of(self, block: Block, pace: Pace[Row]) -> Iterator[bytes]:
+        if block.shape:
+            curves = _curves_of(block.shape)
+            self._counts_timesteps = curves.step == keys.TIMESTEPS_TOTAL
+            if block.layout and curves.names:
+                told_at = [row.at for row in block.rows]
+                if (data := block.layout.events(block.texts, told_at, curves.step, *self._encoder.outline(curves.names))) is not None:
+                    yield data
+                    return
+            steps = (int(row.result.get(curves.step, 0)) for row in block.rows)
+            times = (row.at for row in pace(block.rows))
+            yield from self._encoder.scalars(curves.names, zip(times, steps, map(curves.pick, block.values), strict=True))
+            return
+        for row in pace(block.rows):
+            self._counts_timesteps = _counts_timesteps(row.result)
+            values = dict(_scalars(row.flat, self._counts_timesteps))
+            yield from self._encoder.scalars(tuple(values), [(row.at, _step(row.result), tuple(values.values()))])
+
+    def _discard(self) -> None:
+        for path in () if self.is_new else _event_files(self.directory):
+            remove(path)
+        self._path = self._last_step = None
+
+    def _adopt(self) -> str | None:
+        """Return the file that an earlier driver has left, mended so that more can be appended."""
+        all_files = sorted(_event_files(self.directory))
+        files = [path for path in all_files if stat.S_ISREG(os.lstat(path).st_mode)]
+        data = read_file(files[-1], LARGE_BYTES) if files else b""
+        found = records(data)
+        path = files[-1] if found else None
+        for other in all_files:
+            if other != path:
+                remove(other)
+        if path is None:
+            return None
+        # A TensorBoard that is open meanwhile reads on where it was, so the file stays the same one and no record changes its place.
+        with Path(path).open("r+b") as file:
+            # TensorBoard believes the first ending that it finds.
+            file.writelines(self._encoder.void(record) if is_session_end(record) else record for record in found)
+            file.truncate()  # it would read no further than a torn record
+        self._counts_timesteps = keys.TRAINING_ITERATION.encode() in data
+        return path
+
+
+def searched_names(space: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the flattened names, in a configuration, of what is searched in a search space, each once."""
+    # A flattened configuration keeps lists whole.
+    yield from dict.fromkeys(flat_name(tuple(takewhile(lambda step: isinstance(step, str), path))) for path in _searched_paths(space, ()))
+
+
+def _searched_paths(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    for found, leaf in leaves(node, path):
+        if isinstance(leaf, Conditional):
+            for _, inside in leaf.inner():  # constants count as well: whether they are there is searched
+                yield from (constant for constant, _ in leaves(inside, found))
+                yield from _searched_paths(inside, found)
+        elif is_word(leaf):
+            yield found
+
+
+def _event_files(directory: str) -> list[str]:
+    try:
+        names = os.listdir(directory)  # noqa: PTH208  (one call)
+        return [f"{directory}{os.sep}{name}" for name in names if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
+    except FileNotFoundError:
+        return []
+
+
+def _file_name() -> str:
+    return f"{_PREFIX}{int(time.time()):010d}.{_host_name()}{_SUFFIX}"
+
+
+@functools.cache
+def _host_name() -> str:
+    return socket.gethostname()
+
+
+def _counts_timesteps(result: Mapping[str, Any]) -> bool:
+    return isinstance(result.get(keys.TIMESTEPS_TOTAL), int)
+
+
+def _step(result: Mapping[str, Any]) -> int:
+    return int(result[keys.TIMESTEPS_TOTAL] if _counts_timesteps(result) else result.get(keys.TRAINING_ITERATION, 0))
+
+
+@functools.lru_cache(maxsize=64)
+def _curves(counts_timesteps: bool, *names: str) -> tuple[str, ...]:
+    hidden = _HIDDEN_BESIDE_TIMESTEPS if counts_timesteps else _HIDDEN
+    return tuple(name for name in names if name not in hidden)
+
+
+@functools.lru_cache(maxsize=256)
+def _curves_of(shape: Shape) -> _Curves:
+    counts_timesteps = issubclass(shape.class_of.get(keys.TIMESTEPS_TOTAL, str), int)
+    names = tuple(name for name in _curves(counts_timesteps, *shape.names) if issubclass(shape.class_of[name], _NUMBERS))
+    return _Curves(keys.TIMESTEPS_TOTAL if counts_timesteps else keys.TRAINING_ITERATION, names, shape.picked(names))
+
+
+def _scalars(flat: Mapping[str, Any], counts_timesteps: bool) -> Iterator[tuple[str, float]]:
+    for key in _curves(counts_timesteps, *flat):  # the same for all results of a trial, and mostly of all trials
+        value = flat[key]
+        if value.__class__ is float or isinstance(value, _NUMBERS):
+            number = as_float(value)
+            if not math.isnan(number):
+                yield key, number

@@ -1,0 +1,145 @@
+"""Loggers that write in the same background thread, told of everything at once: what one call costs, not three."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final, final
+
+from tuner.callbacks.files.background_writer import Addressee, BatchWriter, Sink
+from tuner.callbacks.files.trial_file import TrialFileLogger
+from tuner.core.trial import Trial
+
+from .callback import Callback
+from .log_records import End, Entry, Row, begin_of, is_over
+
+GROUPED: Final[Mapping[str, str]] = {
+    "on_trial_start": "log_trial_start",
+    "on_trial_result": "log_trial_result",
+    "on_trial_complete": "log_trial_end",
+    "on_trial_recover": "log_trial_end",
+    "on_trial_error": "log_trial_end",
+}
+"""The hooks that a group takes, and what they are turned into in one of its loggers."""
+
+SwitchOff = Callable[[TrialFileLogger, str, Exception], None]
+"""Called with a logger that has met a defect, the hook and the defect."""
+
+
+@final
+class LoggerGroup:
+    """Does for several loggers what their own hooks would do, with one entry for the files of all of them.
+
+    Args:
+        members: The loggers.
+        writer: With which all of them write.
+        switch_off: See `SwitchOff`.
+
+    Attributes:
+        members: The loggers that are on.
+        text: The result of which they are told next as JSON, where nobody can have changed it; empty where that is not known.
+    """
+
+    def __init__(self, members: Sequence[TrialFileLogger], writer: BatchWriter, switch_off: SwitchOff) -> None:
+        self.members = members
+        self.text = b""
+        self._writer = writer
+        self._switch_off = switch_off
+        self._files: dict[Trial, _TrialFiles] = {}
+
+    def on_trial_start(self, trial: Trial, **_: Any) -> None:
+        """See `TrialFileLogger.log_trial_start`."""
+        self._add(trial, begin_of(trial), "on_trial_start")
+
+    def on_trial_result(self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any]) -> None:
+        """See `TrialFileLogger.log_trial_result`."""
+        row = Row(None if self.text else result, time.time(), self.text)
+        files = self._files.get(trial)
+        if files is None or self._writer.has_failed:
+            self._add(trial, row, "on_trial_result")
+        else:  # as nearly always, and nothing else happens as often
+            self._writer.add(files, row)
+
+    def on_trial_complete(self, trial: Trial, **_: Any) -> None:
+        """See `TrialFileLogger.log_trial_end`."""
+        self._end(trial, "on_trial_complete")
+
+    def on_trial_recover(self, trial: Trial, **_: Any) -> None:
+        """See `TrialFileLogger.log_trial_end`."""
+        self._end(trial, "on_trial_recover", has_failed=True)
+
+    def on_trial_error(self, trial: Trial, **_: Any) -> None:
+        """See `TrialFileLogger.log_trial_end`."""
+        self._end(trial, "on_trial_error", has_failed=True)
+
+    def _end(self, trial: Trial, hook: str, *, has_failed: bool = False) -> None:
+        if is_over(trial):
+            for entry in self.members[0].last_entries(trial, has_failed=has_failed) if self.members else ():
+                self._add(trial, entry, hook)
+        if trial.is_finished:
+            self._files.pop(trial, None)
+            for member in self.members:
+                member.forget(trial)
+
+    def _add(self, trial: Trial, entry: Entry, hook: str) -> None:
+        files = self._files.get(trial)
+        if files is None:
+            files = self._files[trial] = _TrialFiles(trial, self.members)
+        self._writer.add(files, entry)
+        if self._writer.has_failed:
+            for member in self.members:
+                if member.defect is not None:
+                    self._switch_off(member, hook, member.defect)
+
+
+@final
+class _TrialFiles(Addressee):
+    """The files of a trial, made in the background when first something is written to them; until then this costs next to nothing.
+
+    Args:
+        trial: The trial.
+        loggers: The loggers, some of which may have opened their file already.
+    """
+
+    def __init__(self, trial: Trial, loggers: Sequence[TrialFileLogger]) -> None:
+        self._directory = trial.local_path
+        self._known = [(logger, logger.known_file(trial)) for logger in loggers]
+        self._parts: tuple[Sink, ...] | None = None
+
+    def parts(self) -> Sequence[Sink]:
+        """Return the files."""
+        if self._parts is None:
+            self._parts = tuple(file for logger, known in self._known if (file := known or self._opened(logger)))
+        return self._parts
+
+    def expects_more(self, last: Entry) -> bool:
+        """Return whether the trial is not over."""
+        return last.__class__ is not End
+
+    def _opened(self, logger: TrialFileLogger) -> Sink | None:
+        try:
+            return logger.open_file(self._directory) if logger.is_on else None
+        except Exception as error:  # noqa: BLE001  (one logger's defect is not to cost the others their entries)
+            logger.fail(error)
+            return None
+
+
+def groups_of(callbacks: Iterable[Callback], switch_off: SwitchOff) -> Iterator[LoggerGroup]:
+    """Yield a group for all loggers that stand side by side and write with the same writer.
+
+    One whose own hooks do anything but what a group would do is left out.
+    """
+    for _, together in groupby(callbacks, lambda callback: id(_writer_of(callback) or callback)):
+        members = list(together)
+        loggers = [member for member in members if isinstance(member, TrialFileLogger)]
+        if writer := _writer_of(members[0]):
+            yield LoggerGroup(loggers, writer, switch_off)
+
+
+def _writer_of(callback: Callback) -> BatchWriter | None:
+    if not isinstance(callback, TrialFileLogger):
+        return None
+    own = {name: getattr(callback, name) for pair in GROUPED.items() for name in pair}
+    is_plain = all(getattr(method, "__func__", None) is getattr(TrialFileLogger, name) for name, method in own.items())
+    return callback.writer if is_plain else None

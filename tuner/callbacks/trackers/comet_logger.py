@@ -1,0 +1,213 @@
+"""Comet: each trial is one experiment of Comet's, online or offline."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import logging
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from tuner.callbacks.log_records import Row
+from tuner.core.result import TIMESTAMP, TRAINING_ITERATION
+from tuner.core.trial import Status, Trial
+from tuner.storage.reading import open_file
+
+from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
+from .tracker_queue import Begun, Ended, Outcome, Recalled, Saved, Tracker, rows_after
+
+_PATIENCE_S: Final = 120.0
+_FOLDER: Final = "comet"
+_KEY_LENGTH: Final = 32
+_QUIET: Final[Mapping[str, Any]] = {
+    "auto_metric_logging": False,
+    "auto_output_logging": False,
+    "auto_param_logging": False,
+    "display_summary_level": 0,
+    "log_code": False,
+    "log_env_cpu": False,
+    "log_env_details": False,
+    "log_env_gpu": False,
+    "log_git_metadata": False,
+    "log_git_patch": False,
+    "log_graph": False,
+    "parse_args": False,
+}
+"""What Comet would record of the process that runs the experiment, and not of the trial."""
+
+
+@final
+class CometLoggerCallback(TrackerCallback):
+    """Keeps one Comet experiment for each trial, written in the background; ``pip install "tuner-hpo[comet]"``.
+
+    It is named after the trial and has the flattened configuration as parameters, and each reported number or boolean as a metric under
+    its own name (nested ones as ``a/b``), with ``training_iteration`` as the step; texts become "others", lists are left out. It goes on
+    over pauses, retries, exploits and restores. How the trial ended is told by the other ``status``: FINISHED, FAILED or, where the
+    experiment was interrupted, KILLED.
+
+    Args:
+        online: Whether to talk to Comet; False writes archives into ``comet/`` in the experiment's directory, for ``comet upload``. An
+            archive is closed when a trial pauses or ends; what a killed driver leaves open is written again at the restore.
+        tags: Tags of every one of Comet's experiments.
+        save_checkpoints: Whether checkpoints are uploaded as assets.
+        **experiment_kwargs: Passed on to Comet's experiment, e.g. ``project_name`` and ``workspace``.
+
+    Raises:
+        ImportError: If comet_ml is not installed.
+
+    Example:
+        >>> from tuner import RunConfig
+        >>> run_config = RunConfig(callbacks=[CometLoggerCallback(online=False, project_name="digits")])
+
+    Departures:
+        Ray Tune begins a new one where an experiment is restored.
+    """
+
+    product = "Comet"
+
+    def __init__(
+        self, online: bool = True, tags: Sequence[str] | None = None, save_checkpoints: bool = False, **experiment_kwargs: Any
+    ) -> None:
+        need_library("comet_ml", "comet")
+        super().__init__(_PATIENCE_S)
+        self._options = _Options(online, tuple(tags or ()), save_checkpoints, experiment_kwargs)
+
+    def tracker(self, experiment: ExperimentFacts) -> Tracker:
+        """Return the client for an experiment."""
+        return _CometTracker(experiment, self._options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    online: bool
+    tags: tuple[str, ...]
+    save_checkpoints: bool
+    experiment_kwargs: Mapping[str, Any]
+
+
+@final
+class _CometTracker(Tracker):
+    """Talks to Comet."""
+
+    def __init__(self, experiment: ExperimentFacts, options: _Options) -> None:
+        self._experiment = experiment
+        self._options = options
+        self._comet: Any = None
+        self._open: dict[Trial, Any] = {}
+        self._known: set[str] = set()
+        self._begun: dict[Trial, Begun] = {}
+        self._directory = Path(options.experiment_kwargs.get("offline_directory") or experiment.path / _FOLDER)
+
+    def connect(self) -> None:
+        logging.getLogger("comet_ml").setLevel(logging.ERROR)  # it tells of each archive that it writes
+        self._comet = importlib.import_module("comet_ml")
+        if not self._options.online:
+            self._directory.mkdir(parents=True, exist_ok=True)
+
+    def begin(self, trial: Trial, begun: Begun) -> None:
+        self._begun[trial] = begun
+        opened = self._open.get(trial)
+        if opened is None:
+            opened = self._open[trial] = self._opened(trial)
+        opened.log_parameters(
+            {name: value if isinstance(value, bool | int | float) else str(value) for name, value in begun.config.items()}
+        )
+
+    def log(self, trial: Trial, rows: Sequence[Row]) -> None:
+        if trial not in self._open:
+            self.begin(trial, self._begun[trial])  # it has paused meanwhile
+        for row in rows:
+            shown = measured(row.flat)
+            shown.setdefault(TIMESTAMP, int(row.at))
+            texts = {name: value for name, value in shown.items() if isinstance(value, str)}
+            numbers = {name: value for name, value in shown.items() if name not in texts}
+            self._open[trial].log_metrics(numbers, step=int(row.result.get(TRAINING_ITERATION, 0)))
+            if texts:
+                self._open[trial].log_others(texts)
+
+    def save(self, trial: Trial, saved: Saved) -> None:
+        if self._options.save_checkpoints and trial in self._open and saved.path.is_dir():  # retention may have been faster
+            self._open[trial].log_asset_folder(str(saved.path), log_file_name=True)
+
+    def end(self, trial: Trial, ended: Ended) -> None:
+        if trial in self._open:
+            self._close(trial, ended.outcome)
+        self._begun.pop(trial, None)
+
+    def recall(self, trial: Trial, recalled: Recalled) -> None:
+        if self._options.online:
+            return  # what it has is Comet's to know; its client keeps what it could not send
+        last = self._last_of(trial)
+        if rows := rows_after(recalled.rows, last):
+            self.begin(trial, recalled.begun)
+            self.log(trial, rows)
+            if recalled.ended:
+                self.end(trial, recalled.ended)
+
+    def rest(self) -> None:
+        for trial in [trial for trial in self._open if trial.status is Status.PAUSED]:
+            self._close(trial, None)
+
+    def leave(self) -> None:
+        for trial in list(self._open):
+            self._close(trial, Outcome.KILLED)
+
+    def is_passing(self, error: Exception) -> bool:
+        return isinstance(error, OSError)
+
+    def _key(self, trial: Trial) -> str:
+        return hashlib.sha256(self._experiment.run_id(trial).encode()).hexdigest()[:_KEY_LENGTH]
+
+    def _opened(self, trial: Trial) -> Any:
+        key = self._key(trial)
+        given = {**_QUIET, **self._options.experiment_kwargs}
+        given.setdefault("project_name", self._experiment.name)
+        if not self._options.online:
+            given["offline_directory"] = str(self._directory)
+        new, existing = ("Experiment", "ExistingExperiment") if self._options.online else ("OfflineExperiment", "ExistingOfflineExperiment")
+        if key in self._known or (not self._options.online and self._archives(trial)):
+            return getattr(self._comet, existing)(previous_experiment=key, **given)
+        opened = self._made(key, new, existing, given, may_exist=trial.attempt > 1)
+        self._known.add(key)
+        opened.set_name(trial.trial_id)
+        opened.add_tags([*self._options.tags, self._experiment.name])
+        opened.log_other("trial_id", trial.trial_id)
+        return opened
+
+    def _made(self, key: str, new: str, existing: str, given: Mapping[str, Any], *, may_exist: bool) -> Any:
+        if may_exist and self._options.online:
+            try:
+                return getattr(self._comet, existing)(previous_experiment=key, **given)
+            except (ValueError, self._comet.exceptions.CometException):
+                pass  # the earlier driver died before it came to that
+        return getattr(self._comet, new)(experiment_key=key, **given)
+
+    def _close(self, trial: Trial, outcome: Outcome | None) -> None:
+        opened = self._open.pop(trial)
+        if outcome:
+            opened.log_other("status", outcome.value)
+        opened.end()
+
+    def _archives(self, trial: Trial) -> list[Path]:
+        return sorted(self._directory.glob(f"{self._key(trial)}*.zip"), key=lambda path: path.stat().st_mtime)
+
+    def _last_of(self, trial: Trial) -> tuple[int, int] | None:
+        """Return when the last result in the archives was reported, and its training iteration."""
+        last: dict[str, int] = {}
+        for path in self._archives(trial):
+            for metric in _metrics_in(path):
+                if metric["metricName"] in (TIMESTAMP, TRAINING_ITERATION):
+                    last[metric["metricName"]] = int(metric["metricValue"])
+        return (last[TIMESTAMP], last[TRAINING_ITERATION]) if len(last) > 1 else None
+
+
+def _metrics_in(archive: Path) -> Iterator[dict[str, Any]]:
+    with open_file(archive) as file, zipfile.ZipFile(file) as opened, opened.open("messages.json") as lines:
+        for line in lines:
+            message = json.loads(line)
+            if message["type"] == "metric_msg":
+                yield message["payload"]["metric"]

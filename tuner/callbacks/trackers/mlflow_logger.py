@@ -1,0 +1,306 @@
+"""MLflow: each trial is one run, with the user's metrics as curves and the configuration as parameters."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, final
+
+from tuner.callbacks.log_records import Row
+from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, as_float
+from tuner.core.trial import Trial
+
+from .mlflow_store import make_sqlite_store
+from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
+from .tracker_queue import Begun, Ended, Outcome, Recalled, Tracker, rows_after
+
+_PATIENCE_S: Final = 30.0
+EXPERIMENT_TAG: Final = "tuner.experiment_id"
+TRIAL_TAG: Final = "trial_id"
+_ILLEGAL: Final = re.compile(r"[^\w.\-/: ]")
+_MAX_NAME: Final = 250
+_MAX_VALUE: Final = 6000
+_METRICS_PER_BATCH: Final = 1000
+_PARAMS_PER_BATCH: Final = 100
+_RUNS_PER_PAGE: Final = 1000
+_SETTLING_S: Final = 2.5
+"""How long after a trial's end its own log files may still grow."""
+
+_PASSING: Final = frozenset({"TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR", "REQUEST_LIMIT_EXCEEDED", "DEADLINE_EXCEEDED", "CANCELLED"})
+
+
+_log = logging.getLogger("tuner")
+
+
+@final
+class MLflowLoggerCallback(TrackerCallback):
+    """Keeps one MLflow run for each trial, written in the background; ``pip install "tuner-hpo[mlflow]"``.
+
+    A run is named after its trial and has the flattened configuration as parameters, each reported number or boolean as a metric under
+    its own name (nested ones as ``a/b``), and ``time_total_s``, ``timestamp`` and ``training_iteration``. The step is
+    ``training_iteration``. NaN and infinite values are written as MLflow has them; texts and lists are left out, they are in our own
+    files. What an exploit changes of a configuration becomes tags, ``config/<name>``, since parameters of a run never change. A run goes
+    on over pauses, retries, exploits and restores, and is FINISHED, FAILED or, where the experiment was interrupted, KILLED.
+
+    A server that cannot be reached is tried again as long as the experiment runs, and never holds it up.
+
+    Args:
+        tracking_uri: Where runs are kept, e.g. ``"sqlite:///mlflow.db"`` or ``"http://host:5000"``; None for what the environment
+            variable ``MLFLOW_TRACKING_URI`` says, or MLflow's own default.
+        registry_uri: Where MLflow's model registry is; None for the same place.
+        experiment_name: MLflow experiment, made if it does not exist; None for what ``MLFLOW_EXPERIMENT_NAME`` says, or the name of ours.
+        tags: Tags of every run.
+        tracking_token: A token for the server, put into the environment variable ``MLFLOW_TRACKING_TOKEN`` and nowhere else.
+        save_artifact: Whether a trial's directory, checkpoints included, is copied to MLflow when the trial has ended.
+        log_params_on_trial_end: Whether the parameters are written when a trial ends instead of when it starts.
+
+    Raises:
+        ImportError: If MLflow is not installed.
+
+    Example:
+        >>> from tuner import RunConfig
+        >>> run_config = RunConfig(callbacks=[MLflowLoggerCallback("sqlite:///mlflow.db", experiment_name="digits")])
+
+    Departures:
+        Ray Tune writes in the driver's thread, one metric at a time, ends with the experiment when the server fails, begins a new run
+        where an experiment is restored, and writes every key that it adds to a result. Here the default name of the MLflow experiment
+        is that of ours.
+    """
+
+    product = "MLflow"
+
+    def __init__(
+        self,
+        tracking_uri: str | None = None,
+        *,
+        registry_uri: str | None = None,
+        experiment_name: str | None = None,
+        tags: Mapping[str, Any] | None = None,
+        tracking_token: str | None = None,
+        save_artifact: bool = False,
+        log_params_on_trial_end: bool = False,
+    ) -> None:
+        need_library("mlflow", "mlflow")
+        super().__init__(_PATIENCE_S)
+        self._options = _Options(tracking_uri, registry_uri, experiment_name, dict(tags or {}), save_artifact, log_params_on_trial_end)
+        self._token = tracking_token
+
+    def tracker(self, experiment: ExperimentFacts) -> Tracker:
+        """Return the client for an experiment."""
+        if self._token:
+            os.environ["MLFLOW_TRACKING_TOKEN"] = self._token
+        return _MLflowTracker(experiment, self._options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    tracking_uri: str | None
+    registry_uri: str | None
+    experiment_name: str | None
+    tags: Mapping[str, Any]
+    save_artifact: bool
+    params_at_end: bool
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run as MLflow has it.
+
+    Attributes:
+        run_id: MLflow's name for it.
+        status: Its status there.
+        params: Its parameters there.
+        config: What the trial's configuration is now, as texts.
+        is_in_doubt: Whether a request may or may not have come through.
+    """
+
+    run_id: str = ""
+    status: str = ""
+    params: dict[str, str] = field(default_factory=dict)
+    config: dict[str, str] = field(default_factory=dict)
+    is_in_doubt: bool = False
+
+
+@final
+class _MLflowTracker(Tracker):
+    """Talks to MLflow.
+
+    Args:
+        experiment: Our experiment.
+        options: What the user wants.
+    """
+
+    def __init__(self, experiment: ExperimentFacts, options: _Options) -> None:
+        self._experiment = experiment
+        self._options = options
+        self._client: Any = None
+        self._entities: Any = None
+        self._experiment_id = ""
+        self._runs: dict[str, _Run] = {}
+        self._artifacts: list[tuple[float, Trial, str]] = []
+
+    def connect(self) -> None:
+        for talkative in ("mlflow.store.db.utils", "alembic"):
+            logging.getLogger(talkative).setLevel(logging.WARNING)  # they tell of each table that they make
+        mlflow = importlib.import_module("mlflow")
+        self._entities = importlib.import_module("mlflow.entities")
+        make_sqlite_store(self._options.tracking_uri or mlflow.get_tracking_uri(), mlflow.MlflowClient)
+        self._client = mlflow.MlflowClient(self._options.tracking_uri, self._options.registry_uri)
+        name = self._options.experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or self._experiment.name
+        self._experiment_id = find_or_make_experiment(self._client, name)
+        for run in self._search(f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}'"):
+            self._runs[run.data.tags[TRIAL_TAG]] = self._known(run)
+
+    def begin(self, trial: Trial, begun: Begun) -> None:
+        run = self._run_of(trial, begun)
+        if run.status != "RUNNING":
+            self._client.update_run(run.run_id, status="RUNNING")
+            run.status = "RUNNING"
+        run.config = {legal_name(name): str(value)[:_MAX_VALUE] for name, value in begun.config.items()}
+        if run.params:
+            changed = {name: value for name, value in run.config.items() if run.params.get(name, value) != value}
+            self._batch(run, tags=[self._entities.RunTag(f"config/{name}"[:_MAX_NAME], value) for name, value in changed.items()])
+        elif not self._options.params_at_end:
+            self._log_params(run)
+
+    def log(self, trial: Trial, rows: Sequence[Row]) -> None:
+        metrics = [metric for row in rows for metric in self._metrics(row)]
+        self._batch(self._runs[trial.trial_id], metrics=metrics)
+
+    def end(self, trial: Trial, ended: Ended) -> None:
+        run = self._runs.get(trial.trial_id)
+        if run is None:
+            return
+        if self._options.params_at_end and not run.params:
+            self._log_params(run)
+        self._client.set_terminated(run.run_id, ended.outcome.value, int(ended.at * 1000))
+        run.status = ended.outcome.value
+        if self._options.save_artifact:
+            self._artifacts.append((time.monotonic() + _SETTLING_S, trial, run.run_id))
+
+    def recall(self, trial: Trial, recalled: Recalled) -> None:
+        run = self._runs.get(trial.trial_id)
+        rows = rows_after(recalled.rows, self._last_of(run) if run else None)
+        if run is None or rows:
+            self.begin(trial, recalled.begun)
+            self.log(trial, rows)
+        elif recalled.ended is None or run.status == recalled.ended.outcome.value:
+            return
+        if recalled.ended:
+            self.end(trial, recalled.ended)
+
+    def rest(self) -> None:
+        while self._artifacts and self._artifacts[0][0] <= time.monotonic():
+            _, trial, run_id = self._artifacts.pop(0)
+            try:
+                self._client.log_artifacts(run_id, trial.local_path)
+            except Exception as error:  # noqa: BLE001  (metrics are not to wait for files, whatever their store raises)
+                _log.warning("the directory of trial %s could not be copied to MLflow: %s", trial.trial_id, error)
+
+    def leave(self) -> None:
+        for run in self._runs.values():
+            if run.status == "RUNNING":
+                self._client.set_terminated(run.run_id, Outcome.KILLED.value)
+                run.status = Outcome.KILLED.value
+        while self._artifacts:
+            time.sleep(max(0.0, self._artifacts[0][0] - time.monotonic()))
+            self.rest()
+
+    def is_passing(self, error: Exception) -> bool:
+        return isinstance(error, OSError) or getattr(error, "error_code", "") in _PASSING
+
+    def _run_of(self, trial: Trial, begun: Begun) -> _Run:
+        run = self._runs.get(trial.trial_id)
+        if run and run.is_in_doubt:
+            found = list(
+                self._search(f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}' and tags.{TRIAL_TAG} = '{trial.trial_id}'")
+            )
+            run = self._runs[trial.trial_id] = self._known(found[0]) if found else _Run(is_in_doubt=True)
+        if run and run.run_id:
+            return run
+        run = self._runs[trial.trial_id] = _Run(is_in_doubt=True)
+        tags = {
+            **{legal_name(str(name)): str(value) for name, value in self._options.tags.items()},
+            TRIAL_TAG: trial.trial_id,
+            "experiment_name": self._experiment.name,
+            EXPERIMENT_TAG: self._experiment.experiment_id,
+        }
+        made = self._client.create_run(self._experiment_id, start_time=int(begun.at * 1000), tags=tags, run_name=trial.trial_id)
+        run.run_id, run.status, run.is_in_doubt = made.info.run_id, "RUNNING", False
+        return run
+
+    def _search(self, condition: str) -> Iterator[Any]:
+        token = None
+        while True:
+            page = self._client.search_runs([self._experiment_id], condition, max_results=_RUNS_PER_PAGE, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    @staticmethod
+    def _known(run: Any) -> _Run:
+        return _Run(run.info.run_id, run.info.status, dict(run.data.params))
+
+    def _last_of(self, run: _Run) -> tuple[int, int] | None:
+        """Return when the last result that MLflow has was reported, and its training iteration."""
+        if not run.run_id:
+            return None
+        history = self._client.get_metric_history(run.run_id, TRAINING_ITERATION)
+        last = max(history, key=lambda metric: (metric.timestamp, metric.step), default=None)
+        return (last.timestamp // 1000, int(last.value)) if last else None
+
+    def _metrics(self, row: Row) -> Iterator[Any]:
+        at_ms, step = int(row.at * 1000), int(row.result.get(TRAINING_ITERATION, 0))
+        shown = measured(row.flat)
+        shown.setdefault(TIMESTAMP, row.at)
+        for name, value in shown.items():
+            if not isinstance(value, str):
+                yield self._entities.Metric(legal_name(name), as_float(value), at_ms, step)
+
+    def _log_params(self, run: _Run) -> None:
+        self._batch(run, params=[self._entities.Param(name, value) for name, value in run.config.items()])
+        run.params = dict(run.config)
+
+    def _batch(self, run: _Run, *, metrics: Sequence[Any] = (), params: Sequence[Any] = (), tags: Sequence[Any] = ()) -> None:
+        for name, items, limit in (("metrics", metrics, _METRICS_PER_BATCH), ("params", params, _PARAMS_PER_BATCH), ("tags", tags, 100)):
+            rest = iter(items)
+            while part := list(islice(rest, limit)):
+                self._client.log_batch(run.run_id, **{name: part})
+
+
+def find_or_make_experiment(client: Any, name: str, artifact_location: str | None = None) -> str:
+    """Return the id of the MLflow experiment with this name, made unless it exists.
+
+    Raises:
+        RuntimeError: If it was deleted.
+    """
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name, artifact_location=artifact_location))
+        except Exception:
+            found = client.get_experiment_by_name(name)  # perhaps another trial was faster
+            if found is None:
+                raise
+    if found.lifecycle_stage == "deleted":
+        raise RuntimeError(f"experiment_name must be that of an MLflow experiment that is not deleted, got {name!r}; restore it there")
+    return str(found.experiment_id)
+
+
+def legal_name(name: str) -> str:
+    """Return the name of a metric or a parameter as MLflow takes it.
+
+    Example:
+        >>> legal_name("val/loss"), legal_name("top@5 (%)"), legal_name("/a//b/..")
+        ('val/loss', 'top_5 ___', 'a/b/__')
+    """
+    # Names may become those of files, so none may lead anywhere else.
+    parts = (re.sub(r"^\.\.?", lambda dots: "_" * len(dots.group()), part) for part in _ILLEGAL.sub("_", name).split("/") if part)
+    return "/".join(parts)[:_MAX_NAME].rstrip("/") or "_"

@@ -1,0 +1,178 @@
+"""What the callbacks for trackers have in common: from the hooks of the driver to the entries that a courier delivers."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import numbers
+import secrets
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.callbacks.callback import LoggerCallback
+from tuner.callbacks.log_records import Row
+from tuner.core import result as keys
+from tuner.core.result import as_float, flatten
+from tuner.core.trial import Ending, Status, Trial
+from tuner.storage.checkpoints import Checkpoint
+
+from .tracker_queue import Begun, Courier, Ended, Entry, Outcome, Recalled, Saved, Tracker
+
+_TOLD: Final = frozenset({keys.TRAINING_ITERATION, keys.TIME_TOTAL_S, keys.TIMESTAMP, keys.TIMESTEPS_TOTAL, keys.EPISODES_TOTAL})
+_HIDDEN: Final = keys.AUTO_FILLED - _TOLD
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentFacts:
+    """What a tracker is told about the experiment.
+
+    Attributes:
+        name: Its name.
+        path: Its directory.
+        experiment_id: Tells it from all others; a restored one keeps it.
+        metric: The metric to optimise, None where there is none.
+    """
+
+    name: str
+    path: Path
+    experiment_id: str
+    metric: str | None = None
+
+    def run_id(self, trial: Trial) -> str:
+        """Return what tells a trial's run from all others, the same after each restore."""
+        return f"{self.experiment_id}-{trial.trial_id}"
+
+
+class TrackerCallback(LoggerCallback):
+    """A callback that keeps one run of a tracker for each trial, over pauses, retries, exploits and restores.
+
+    Args:
+        patience_s: How many seconds the end of the experiment waits for what is still to be delivered.
+    """
+
+    product: str
+    """What the tracker is called in notices."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._courier: Courier | None = None
+
+    @abstractmethod
+    def tracker(self, experiment: ExperimentFacts) -> Tracker:
+        """Return the client for an experiment, not yet connected."""
+
+    def setup(self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+        """Get ready; the tracker itself is reached later, and from another thread."""
+        path = Path(info.get("experiment_path") or ".")
+        experiment_id = info.get("experiment_id") or secrets.token_hex(8)
+        experiment = ExperimentFacts(path.resolve().name, path, experiment_id, info.get("metric"))
+        self._courier = Courier(self.tracker(experiment), self.product, patience_s=self._patience_s)
+
+    def log_trial_start(self, trial: Trial) -> None:
+        """Begin the trial's run, or go on with it."""
+        self._add(trial, _begun(trial))
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """Take the result; it is delivered soon."""
+        self._add(trial, _row(result))
+
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        """End the trial's run if the trial is over."""
+        if ended := _ended(trial):
+            self._add(trial, ended)
+
+    def on_checkpoint(self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any) -> None:
+        """Take note of the checkpoint."""
+        self._add(trial, Saved(Path(checkpoint.path)))
+
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        """Deliver what waits."""
+        if self._courier:
+            self._courier.close()
+
+    def catch_up(self, trials: Iterable[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
+        """Deliver what an earlier driver could not deliver any more before it died.
+
+        Args:
+            trials: Trials that may lack something.
+            results_of: Returns, for the id of one, all its results that count, oldest first.
+        """
+        if self._courier is None:
+            return  # it could not be set up, and is switched off
+        for trial in trials:
+            if trial.attempt:
+                recalled = _recalled(trial, results_of)
+                with contextlib.suppress(Exception):  # the next hook raises it again, and has this callback switched off
+                    self._courier.add(trial, recalled)
+
+    def _add(self, trial: Trial, entry: Entry) -> None:
+        if self._courier is None:
+            raise RuntimeError(f"{type(self).__name__} was not set up; call setup before other hooks")
+        self._courier.add(trial, entry)
+
+
+def _begun(trial: Trial) -> Begun:
+    return Begun(flatten(trial.config), time.time())
+
+
+def _row(result: Mapping[str, Any]) -> Row:
+    return Row(result, float(result.get(keys.TIMESTAMP) or time.time()))
+
+
+def _ended(trial: Trial) -> Ended | None:
+    if not trial.is_finished:
+        return None  # an attempt has failed and is tried again
+    if trial.ending is Ending.INTERRUPTED:
+        return Ended(Outcome.KILLED, time.time())
+    return Ended(Outcome.FAILED if trial.status is Status.ERROR else Outcome.FINISHED, time.time())
+
+
+def _recalled(trial: Trial, results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> Recalled:
+    rows = [_row(result) for result in results_of(trial.trial_id)]
+    ended = _ended(trial)
+    return Recalled(_begun(trial), rows if ended else rows[: num_lasting(trial, rows)], ended)
+
+
+def num_lasting(trial: Trial, rows: Sequence[Row]) -> int:
+    """Return how many results of a trial that goes on stay, since it does not report them again.
+
+    Args:
+        trial: The trial.
+        rows: All its results that count until now, oldest first.
+    """
+    last_iteration = trial.source.iteration if trial.source else 0
+    num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
+    count = len(rows)
+    while count > num_earlier and rows[count - 1].result.get(keys.TRAINING_ITERATION, 0) > last_iteration:
+        count -= 1
+    return count
+
+
+def measured(flat: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """Return of a flattened result what a tracker can show: numbers, booleans and texts, the engine's own ones only as far as they matter.
+
+    A whole number that no float can hold becomes infinite.
+    """
+    shown: dict[str, bool | int | float | str] = {}
+    for name, value in flat.items():
+        if name in _HIDDEN:
+            continue
+        if isinstance(value, bool | float | str):
+            shown[name] = value
+        elif isinstance(value, numbers.Real):
+            shown[name] = value if isinstance(value, int) and abs(value) < 2**53 else as_float(value)
+    return shown
+
+
+def need_library(module: str, extra: str) -> None:
+    """Check that a tracker's client library is installed, without importing it.
+
+    Raises:
+        ImportError: If it is not; names the extra.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise ImportError(f'{module} is not installed; pip install "tuner-hpo[{extra}]"')

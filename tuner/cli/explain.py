@@ -1,0 +1,156 @@
+"""``tuner explain`` and ``tail``: what happened to a trial, and what it has printed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tuner.analysis.explain import story_of
+from tuner.analysis.stored import read_stored
+from tuner.analysis.undecided import why_not_decided_about
+from tuner.callbacks.formatting import printable
+from tuner.journal.reader import read
+from tuner.storage import layout
+from tuner.storage.current_owner import driver_of
+from tuner.storage.reading import open_file
+
+from .app import FOUND, OK
+from .arguments import experiment_argument, find_trial, foreign_argument, is_foreign, trial_argument, trial_folders
+from .experiment_tables import open_grid
+
+_POLL_S: Final = 0.2
+_CHUNK_BYTES: Final = 1 << 16
+_FILES: Final = {"stdout": layout.STDOUT, "stderr": layout.STDERR, "error": layout.ERROR}
+
+
+@click.command()
+@experiment_argument
+@trial_argument
+def explain(experiment: Path, trial: str) -> int:
+    """Tell what happened to a trial, and why.
+
+    Each decision stands there with the numbers it rested on: rungs and cut-offs, pauses and promotions, exploits, attempts and how they
+    ended.
+
+    \b
+    Example:
+      tuner explain digits 3
+    """
+    stored = read_stored(experiment)
+    by_id = {one.trial_id: one for one in stored.experiment.trials}
+    meant = by_id[find_trial(trial, by_id, experiment)]
+    why = stored.experiment.settings.retries.why_given_up(meant)
+    for line in story_of(meant, read(experiment), stored.experiment.settings.metric, why):
+        click.echo(printable(line))
+    if why := why_not_decided_about(meant, experiment):
+        click.echo(printable(why))
+    return OK
+
+
+@click.command()
+@foreign_argument
+@trial_argument
+@click.option("-n", "--lines", "num_lines", type=click.IntRange(min=0), default=10, metavar="N", help="So many lines to begin with; 10.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the trial's driver is gone, or Ctrl-C.")
+@click.option("--file", "kinds", type=click.Choice([*_FILES]), multiple=True, help="Which file; stdout and stderr unless one is named.")
+def tail(experiment: Path, trial: str, num_lines: int, kinds: Sequence[str], *, follow: bool) -> int:
+    """Show the output of a trial: what its training code has printed.
+
+    It lies in the files stdout and stderr of the trial's directory, those of all attempts together; error has the tracebacks. Where
+    several files have something to show, a line tells which one it is.
+
+    \b
+    Examples:
+      tuner tail digits 3
+      tuner tail digits 3 -f --file stderr
+    """
+    directory = _directory_of(experiment, trial)
+    files = [_Tail(directory / _FILES[kind]) for kind in kinds or ("stdout", "stderr")]
+    shown = _Shown()
+    for file in files:
+        shown.write(file, file.last_lines(num_lines))
+    while follow:
+        is_driven = driver_of(experiment) is not None
+        for file in files:
+            shown.write(file, file.news())
+        if not is_driven:
+            break
+        time.sleep(_POLL_S)
+    if not shown.has_shown:
+        click.echo(f"{click.get_current_context().command_path}: {directory.name} has printed nothing", err=True)
+    return OK if shown.has_shown or follow else FOUND
+
+
+def _directory_of(experiment: Path, trial: str) -> Path:
+    if not is_foreign(experiment):
+        return experiment / find_trial(trial, trial_folders(experiment), experiment)
+    folders = {one.trial_id: one.local_path for one in open_grid(experiment).trials}
+    return Path(folders[find_trial(trial, folders, experiment)])
+
+
+class _Tail:
+    """Reads a file to which somebody may be writing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+
+    def last_lines(self, num_lines: int) -> bytes:
+        """Return the last lines; later calls of `news` go on behind them."""
+        try:
+            with open_file(self.path) as file:
+                self._offset = end = file.seek(0, os.SEEK_END)
+                return b"".join(_backwards(file.fileno(), end, num_lines))
+        except FileNotFoundError:
+            return b""
+
+    def news(self) -> bytes:
+        """Return what has been added; all of it where the file has been begun anew."""
+        try:
+            with open_file(self.path) as file:
+                if file.seek(0, os.SEEK_END) < self._offset:
+                    self._offset = 0
+                file.seek(self._offset)
+                added = file.read()
+        except FileNotFoundError:
+            return b""
+        self._offset += len(added)
+        return added
+
+
+def _backwards(descriptor: int, end: int, num_lines: int) -> Iterator[bytes]:
+    """Yield the last lines of a file, of which no more is read than has to be."""
+    start, found = end, b""
+    # The line break at the very end belongs to the last line.
+    while start > 0 and found.rstrip(b"\n").count(b"\n") < num_lines and num_lines:
+        start = max(0, start - _CHUNK_BYTES)
+        found = os.pread(descriptor, end - start, start)
+    yield from found.splitlines(keepends=True)[-num_lines:] if num_lines else ()
+
+
+class _Shown:
+    """Writes what is found in files, and whose it is where that changes."""
+
+    def __init__(self) -> None:
+        self._last: Path | None = None
+
+    @property
+    def has_shown(self) -> bool:
+        """Whether anything has been written."""
+        return self._last is not None
+
+    def write(self, file: _Tail, data: bytes) -> None:
+        """Write what was found in a file."""
+        if not data:
+            return
+        if self._last != file.path and (self._last is not None or file.path.name != layout.STDOUT):
+            click.echo(f"==> {file.path.name} <==")
+        self._last = file.path
+        click.echo(data, nl=False)
+        sys.stdout.flush()

@@ -1,0 +1,149 @@
+"""``tuner export``, ``report`` and ``what-if``: an experiment as a file for others, and as it might have gone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tuner.analysis.frames import flat_metrics
+from tuner.callbacks.formatting import printable
+from tuner.core.result import TRIAL_ID
+
+from .app import OK
+from .arguments import experiment_argument, foreign_argument, named_value
+from .experiment_tables import Objective, known_objective, objective_options, open_grid
+from .output import FileType, Output, Record, output_option
+
+if TYPE_CHECKING:
+    from tuner.analysis.result_grid import ResultGrid
+
+_KINDS: Final = ("csv", "json", "parquet")
+
+
+@click.command()
+@foreign_argument
+@click.option("--to", "kind", type=click.Choice(_KINDS), help="The format; else that of the file's ending, or csv.")
+@click.option("-o", "--output", "path", type=FileType(), metavar="FILE", help="The file to write.")
+@click.option("--rows", is_flag=True, help="A line for each result of each trial, in place of one for each trial.")
+def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool) -> int:
+    """Write the table of trials, or of all their results, as CSV, JSON or Parquet.
+
+    The columns are those of ResultGrid.get_dataframe: metrics with a/b for nested ones, hyperparameters as config/NAME, status, logdir.
+    With --rows there is a line for each result that counts, trial after trial. Without -o CSV and JSON go to the standard output.
+    Parquet needs pyarrow.
+
+    \b
+    Examples:
+      tuner export digits -o trials.parquet
+      tuner export digits --rows --to csv > curves.csv
+    """
+    kind = kind or (path.suffix.removeprefix(".") if path else "csv")
+    if kind not in _KINDS:
+        raise click.UsageError(f"the file must end in .csv, .json or .parquet, or --to say the format, got {str(path)!r}")
+    grid = open_grid(experiment)
+    if kind == "parquet":
+        _write_parquet(grid, path, is_long=rows)
+        return OK
+    records = _all_rows(grid) if rows else _table(grid)
+    Output(kind, path).write(records, ())
+    return OK
+
+
+def _table(grid: ResultGrid) -> list[Record]:
+    frame = grid.get_dataframe()
+    texts = {name for name in frame.columns if frame[name].dtype == "str"}
+    return [{str(name): _plain(value, is_text=name in texts) for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def _plain(value: Any, *, is_text: bool) -> Any:
+    """Return None for a missing value, which is NaN in a column of texts; in one of numbers a trial may have reported NaN."""
+    is_missing = not isinstance(value, str) if is_text else type(value).__name__ in ("NAType", "NaTType")
+    return None if is_missing else value
+
+
+def _all_rows(grid: ResultGrid) -> list[Record]:
+    return [{TRIAL_ID: result.trial_id, **flat_metrics(row)} for result in grid for row in result.rows.of(result.trial_id)]
+
+
+def _write_parquet(grid: ResultGrid, path: Path | None, *, is_long: bool) -> None:
+    if path is None:
+        raise click.UsageError("--to parquet needs a file; give -o FILE.parquet")
+    if not is_long:
+        grid.to_parquet(path)
+        return
+    with tempfile.TemporaryDirectory(dir=path.parent) as beside:
+        _, curves = grid.to_parquet(beside)
+        curves.replace(path)
+
+
+@click.command()
+@foreign_argument
+@click.option("-o", "--output", "path", type=FileType(), default="report.html", metavar="FILE",
+              help="The file to write; report.html.")  # fmt: skip
+@objective_options
+def report(experiment: Path, path: Path, objective: Objective) -> int:
+    """Write an HTML report in one file, which opens without a network.
+
+    It shows learning curves, which hyperparameters matter, rungs and lineage, when which trial ran, and what failed. The experiment may
+    still be running.
+
+    \b
+    Example:
+      tuner report digits -o digits.html
+    """
+    grid = open_grid(experiment, objective)
+    if objective.metric:
+        known_objective(grid)
+    click.echo(grid.report(path))
+    return OK
+
+
+@click.command("what-if")
+@experiment_argument
+@click.option("--scheduler", required=True, metavar="NAME", help="asha, hyperband, median_stopping_rule, fifo, ...")
+@click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="An argument of the scheduler, e.g. max_t=27.")
+@click.option("--slots", type=click.IntRange(min=1), metavar="N", help="How many trials may run at a time; as many as then.")
+@objective_options
+@output_option
+def what_if(  # noqa: PLR0917  (click gives all by name)
+    experiment: Path, scheduler: str, arguments: Sequence[str], slots: int | None, objective: Objective, output: Output
+) -> int:
+    """Replay an experiment's recorded curves through another scheduler, on a virtual clock.
+
+    Tells how much time that scheduler would have saved, and how much worse the best trial that it would have found is. It can but judge
+    what was recorded: trials that were stopped early have no more to tell.
+
+    \b
+    Example:
+      tuner what-if digits --scheduler asha --arg max_t=27 --arg grace_period=3
+    """
+    given = _parsed(arguments)
+    from tuner.whatif import what_if as replayed  # noqa: PLC0415  (pandas and the engine, which other commands do without)
+
+    try:
+        outcome = replayed(experiment, scheduler, slots=slots, metric=objective.metric, mode=objective.mode, **given)
+    except (TypeError, ValueError) as refusal:
+        raise click.UsageError(str(refusal)) from refusal
+    if output.kind == "table":
+        for line in outcome.lines():
+            click.echo(printable(line))
+    elif output.kind == "json":
+        output.write_facts(outcome.as_dict(), ())
+    else:
+        output.write([outcome.as_dict()], ())
+    return OK
+
+
+def _parsed(arguments: Sequence[str]) -> Mapping[str, Any]:
+    """Return the arguments by name."""
+    parsed: dict[str, Any] = {}
+    for text in arguments:
+        name, value = named_value(text, "--arg")
+        if not name.isidentifier():
+            raise click.UsageError(f"--arg must be NAME=VALUE, got {text!r}")
+        parsed[name] = value
+    return parsed

@@ -1,0 +1,236 @@
+"""``tuner prune``, ``doctor``, ``resume`` and ``rerun``: looking after experiments."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tuner.analysis.stored import read_stored
+from tuner.callbacks.formatting import printable
+from tuner.maintenance.doctor import Finding, Level, check
+from tuner.maintenance.pruning import prune as pruned
+from tuner.maintenance.rerun import require_own_checkpoints
+from tuner.maintenance.status import State, state_of
+from tuner.maintenance.usage import Keep, Usage, sum_of, usage_of
+from tuner.restore.arguments import recorded_snippet
+from tuner.restore.resume_command import RERUN, RESUME, launch_of, rerun_value
+from tuner.spec.environment import WITHHELD
+from tuner.storage.current_owner import driver_of
+
+from .app import FOUND, OK, UNREADABLE
+from .arguments import experiment_argument, find_trial, trial_argument
+from .control import optional_trial_argument, resume_trial
+from .output import Column, Output, output_option
+
+_UNIT: Final = 1024.0
+
+
+@click.command()
+@experiment_argument
+@click.option("--keep-best", type=click.IntRange(min=0), metavar="N", help="Keep the best checkpoint of each of the N best trials.")
+@click.option("--keep-last", is_flag=True, help="Keep the latest checkpoint of every trial.")
+@click.option("--yes", is_flag=True, help="Delete; without it this only shows what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go, which is the default.")
+@output_option
+def prune(experiment: Path, keep_best: int | None, output: Output, *, keep_last: bool, yes: bool, dry_run: bool) -> int:
+    """Show what an experiment takes on the disk, and delete superseded checkpoints and leftovers.
+
+    A checkpoint is kept if one of the --keep options names it; without any of them the latest and the best one of every trial are kept.
+    In any case those stay from which an unfinished or failed trial, or another trial, is to go on, so that an experiment can be continued
+    as before. Logs, results and the journal are never touched, and nothing is deleted while a driver runs. The journal notes what is
+    gone, so tuner explain and Tuner.restore know of it.
+
+    \b
+    Examples:
+      tuner prune digits
+      tuner prune digits --keep-best 3 --yes
+    """
+    if yes and dry_run:
+        raise click.UsageError("--yes and --dry-run must not both be given")
+    keep = Keep(keep_best, keep_last)
+    try:
+        if not yes:
+            usage = usage_of(read_stored(experiment), keep, is_driven=driver_of(experiment) is not None)
+            _write_usage(usage, output)
+            _tell_what_would_go(usage, output)
+            return OK
+        done = pruned(experiment, keep)
+    except ValueError as refusal:
+        raise click.UsageError(str(refusal)) from refusal
+    _write_usage(done.usage, output)
+    if output.kind == "table":
+        click.echo(f"deleted {len(done.removed)}, freed {size(done.usage.freed_bytes)}")
+    for line in done.kept:
+        click.echo(f"tuner prune: could not be deleted: {line}", err=True)
+    return UNREADABLE if done.kept else OK
+
+
+def _tell_what_would_go(usage: Usage, output: Output) -> None:
+    if output.kind == "table":
+        nothing = not (usage.superseded or usage.leftovers)
+        click.echo("nothing is superseded" if nothing else f"--yes deletes what is superseded or left over: {size(usage.freed_bytes)}")
+
+
+def _write_usage(usage: Usage, output: Output) -> None:
+    parts = [
+        ("checkpoints kept", len(usage.kept), sum_of(usage.kept)),
+        ("checkpoints superseded", len(usage.superseded), sum_of(usage.superseded)),
+        ("leftovers", len(usage.leftovers), sum(usage.leftovers.values())),
+        ("journal and snapshots", None, usage.state_bytes),
+        ("logs and output", None, usage.other_bytes),
+        ("all", None, usage.total_bytes),
+    ]
+    records = [{"what": what, "number": number, "size_bytes": size_bytes} for what, number, size_bytes in parts]
+    output.write(records, [Column("what", text=str), Column("number"), Column("size_bytes", "on disk", size)])
+
+
+def size(size_bytes: Any) -> str:
+    """Return a size as people read it.
+
+    Example:
+        >>> size(0), size(123_456), size(5 << 30)
+        ('0 B', '120.6 KiB', '5.0 GiB')
+    """
+    amount, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < _UNIT:
+            break
+        amount, unit = amount / _UNIT, larger
+    return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+@click.command()
+@experiment_argument
+@click.option("--deep", is_flag=True, help="Read all checkpoints and stored arrays, and compare their contents.")
+@output_option
+def doctor(experiment: Path, output: Output, *, deep: bool) -> int:
+    """Check that an experiment is whole, and say what to do where it is not.
+
+    It looks at the folder's permissions, the declaration, the lock, every record of the journal, the snapshots, every checkpoint against
+    its manifest, leftovers, and the room that is left on the disk. Nothing is changed, and a driver may be at work. Ends with 0 where all
+    is well and with 1 where anything is damaged or left over.
+
+    \b
+    Examples:
+      tuner doctor digits
+      tuner doctor digits --deep -f json
+    """
+    findings = check(experiment, is_deep=deep)
+    if output.kind == "table":
+        _tell(findings)
+    else:
+        records = [{"subject": one.subject, "level": str(one.level), "what": one.what, "remedy": one.remedy or None} for one in findings]
+        output.write(records, ())
+    return OK if all(one.level is Level.OK for one in findings) else FOUND
+
+
+def _tell(findings: Sequence[Finding]) -> None:
+    colours = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
+    width = max(len(one.subject) for one in findings)
+    for one in findings:
+        click.echo(f"{click.style(f'{one.level:7}', fg=colours[one.level])}  {one.subject:{width}}  {printable(one.what)}")
+        if one.remedy:
+            click.echo(f"{'':7}  {'':{width}}  -> {printable(one.remedy)}")
+
+
+@click.command()
+@experiment_argument
+@optional_trial_argument
+def resume(experiment: Path, trial: str | None) -> int:
+    """Print a command that continues an experiment.
+
+    With a trial, let that trial go on, which was paused while the experiment runs.
+
+    The command runs the experiment's script again, as it was started; TUNER_RESUME has the script continue the experiment in place of
+    beginning another. Where the script is not known, as after a notebook, a Python program with its imports is printed. On the
+    standard error stands how the experiment is, and what has to be filled in. Ends with 1, and prints no command on the standard output,
+    where the experiment is running or nothing is left to run.
+
+    \b
+    Examples:
+      tuner resume digits
+      tuner resume digits 3
+    """
+    if trial is not None:
+        resume_trial(experiment, trial)
+        return OK
+    state = state_of(experiment, read_stored(experiment).experiment)
+    if state is State.RUNNING:
+        click.echo(f"{state}; {_advice(state)}", err=True)
+        return FOUND
+    program, notes = _continuation(experiment)
+    if state is not State.FINISHED:
+        click.echo(program)
+    for line in [*notes, f"{state}; {_advice(state)}"]:
+        click.echo(line, err=True)
+    if state is State.FINISHED:  # not to be run as it is, by a shell to which it was piped
+        click.echo(program, err=True)
+        return FOUND
+    return OK
+
+
+def _continuation(experiment: Path) -> tuple[str, Sequence[str]]:
+    """Return what continues an experiment, and what the user has to know about it."""
+    launch = launch_of(experiment)
+    if launch and Path(launch.script).is_file():
+        note = f"an argument that looked like a secret was not recorded; put it in the place of {WITHHELD}"
+        return launch.shell_line(**{RESUME: str(experiment)}), [note] if launch.withheld else []
+    program, lacking = recorded_snippet(experiment)
+    gone = [f"its script {printable(launch.script)} is not there any more"] if launch else []
+    return program, [*gone, *map(printable, lacking)]
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@experiment_argument
+@trial_argument
+@click.option(
+    "--script", type=click.Path(exists=True, dir_okay=False, resolve_path=True), help="Where the script lies now, if it was moved."
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
+def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str, ...]) -> int:
+    """Train one trial again, alone, with the same seed and configuration.
+
+    Runs the experiment's script as it was started, with its recorded arguments unless others follow; in place of the experiment it trains
+    this trial, from its first iteration to the end of a full training, into an experiment of its own beside the other. At the end it says
+    how the results compare with those that were recorded. Ends with 1 where the trial fails.
+
+    \b
+    Examples:
+      tuner rerun digits 3
+      tuner rerun digits 3 --script moved/train.py -- --data elsewhere
+    """
+    by_id = {one.trial_id: one for one in read_stored(experiment).experiment.trials}
+    trial_id = find_trial(trial, by_id, experiment)
+    try:
+        require_own_checkpoints(by_id[trial_id], experiment)
+    except ValueError as refusal:
+        raise click.UsageError(str(refusal)) from refusal
+    launch = launch_of(experiment, script, arguments or None)
+    if launch is None:
+        raise click.UsageError(
+            f"no script is recorded for {experiment.name}, which was begun by an older release, in a notebook or in an interpreter; "
+            f"give it as --script, or call tune.rerun(path, {trial_id!r}, train)"
+        )
+    if not Path(launch.script).is_file():
+        raise click.UsageError(f"the script {launch.script!r} is not there any more; give its new place with --script")
+    if launch.withheld:
+        raise click.UsageError("an argument of the script looked like a secret and was not recorded; give all its arguments after --")
+    if Path(launch.directory).is_dir():
+        os.chdir(launch.directory)
+    sys.stdout.flush()
+    os.execve(launch.arguments[0], list(launch.arguments), {**os.environ, RERUN: rerun_value(experiment, trial_id)})  # noqa: S606
+
+
+def _advice(state: State) -> str:
+    match state:
+        case State.RUNNING:
+            return "wait for its driver, or end it, before you continue it"
+        case State.FINISHED:
+            return "nothing is left to run: raise num_samples= or time_budget_s=, or pass a resume_config=; then continue it with"
+        case _:
+            return "trials go on from their latest checkpoints"

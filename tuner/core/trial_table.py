@@ -1,0 +1,341 @@
+"""Which trial stands where, and what it occupies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from schedulers.decisions import Reason
+from tuner.errors import InvalidTransition
+
+from .events import ResumeType
+from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
+from .ready_queue import ReadyQueue
+from .resources import ResourcePool
+from .trial import CheckpointRecord, Ending, Failure, Status, Trial, WorkerState
+
+_NUM_QUICK_RETRIES: Final = 3
+_MAX_REST_S: Final = 60.0
+_MAX_DOUBLINGS: Final = 6
+"""Of a second, until the rests are as long as they get; more would one day be too much for a float."""
+
+
+class Roster:
+    """All trials of an experiment, the collections they are found in, and the resources they hold.
+
+    A trial that was suggested before there was a slot for it waits in `backlog`, unknown to the scheduler, until it is admitted. From then
+    on it is in `ready` while it is PENDING, in `live` while RUNNING, and in `paused` while PAUSED; once it is to be resumed, in `ready` as
+    well. One that the user holds back is in `held` beside that, and in `backlog` or `ready` only when it is let go. Every method keeps
+    status, collection and resources in step; none of them scans all trials.
+
+    Attributes:
+        trials: All trials in the order they were added.
+        by_id: The same by their ids.
+        admitted: Those that the scheduler has been told of, by id.
+        num_by_status: How many trials stand where.
+        num_by_ending: Why how many trials are over.
+        num_failed_attempts: How many attempts have failed, those that were tried again included.
+        backlog: PENDING trials that are not yet admitted, by id, in the order in which they will be.
+        ready: Trials to be started.
+        live: Trials with a worker, by id.
+        paused: Paused trials, by id, in the order they were paused.
+        held: Trials that the user holds back, by id.
+        num_forked: How many trials the user has forked.
+        pool: The resources.
+    """
+
+    def __init__(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
+        """Create a roster without trials."""
+        self.trials: list[Trial] = []
+        self.num_by_status: Counter[Status] = Counter()
+        self.num_by_ending: Counter[Ending] = Counter()
+        self.num_failed_attempts = 0
+        self.backlog: dict[str, Trial] = {}
+        self.ready = ReadyQueue()
+        self.live: dict[str, Trial] = {}
+        self.paused: dict[str, Trial] = {}
+        self.held: dict[str, Trial] = {}
+        self.num_forked = 0
+        self.pool = ResourcePool(capacity)
+        self._max_concurrent = max_concurrent
+        self.by_id: dict[str, Trial] = {}
+        self.admitted: dict[str, Trial] = {}
+
+    def move_to(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
+        """Take over other resources; no trial may hold any."""
+        self.pool = ResourcePool(capacity)
+        self._max_concurrent = max_concurrent
+
+    def __getitem__(self, trial_id: str) -> Trial:
+        """Return a trial by its id."""
+        return self.by_id[trial_id]
+
+    def find(self, trial_id: str) -> Trial | None:
+        """Return the trial with this id, None if there is none."""
+        return self.by_id.get(trial_id)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether every trial is over."""
+        return not (self.live or self.ready or self.backlog or self.paused or self.held)
+
+    @property
+    def idle(self) -> list[Trial]:
+        """Paused trials that nobody holds back."""
+        return [trial for trial_id, trial in self.paused.items() if trial_id not in self.held]
+
+    def add(self, trial: Trial) -> None:
+        """Take in a new trial; it is PENDING, and neither admitted nor waiting.
+
+        Raises:
+            InvalidTransition: If there is a trial of its name.
+        """
+        if trial.trial_id in self.by_id:
+            raise InvalidTransition(f"trial {trial.trial_id} is suggested a second time")
+        trial.number = len(self.trials)
+        self.trials.append(trial)
+        self.by_id[trial.trial_id] = trial
+        self.num_by_status[trial.status] += 1
+
+    def admit(self, trial: Trial) -> None:
+        """Let the trial be one of those that the scheduler knows."""
+        self.backlog.pop(trial.trial_id, None)
+        self.admitted[trial.trial_id] = trial
+
+    @property
+    def num_not_started(self) -> int:
+        """How many trials were interrupted before there was a slot for them."""
+        if len(self.admitted) + len(self.backlog) == len(self.trials):  # nearly always; else all have to be looked at
+            return 0
+        return sum(trial.ending is Ending.INTERRUPTED and not self.is_admitted(trial) for trial in self.trials)
+
+    def is_admitted(self, trial: Trial) -> bool:
+        """Return whether the scheduler knows the trial."""
+        return trial.trial_id in self.admitted
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the trials themselves do not tell, as JSON values."""
+        return {
+            "admitted": list(self.admitted),
+            "backlog": list(self.backlog),
+            "ready": [trial.trial_id for trial in self.ready.in_order()],
+            "resting": self.ready.resting_until_s,
+            "live": list(self.live),
+            "paused": list(self.paused),
+            "held": list(self.held),
+            "num_forked": self.num_forked,
+            "num_failed_attempts": self.num_failed_attempts,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
+        """Take back all trials, and what `state_dict` returned; the roster is empty so far."""
+        for trial in trials:
+            self.add(trial)
+            if trial.ending is not None:
+                self.num_by_ending[trial.ending] += 1
+        # Earlier releases asked for no trial before there was a slot for it.
+        self.admitted = {trial_id: self[trial_id] for trial_id in state.get("admitted", self.by_id)}
+        self.backlog = {trial_id: self[trial_id] for trial_id in state.get("backlog", ())}
+        for trial_id in state["ready"]:
+            self.ready.push(self[trial_id])
+        for trial_id, until_s in state["resting"].items():
+            self.ready.rest(self[trial_id], until_s)
+        self.live = {trial_id: self[trial_id] for trial_id in state["live"]}
+        self.paused = {trial_id: self[trial_id] for trial_id in state["paused"]}
+        self.held = {trial_id: self[trial_id] for trial_id in state.get("held", ())}  # earlier releases held nothing back
+        self.num_forked = state.get("num_forked", 0)
+        self.num_failed_attempts = state["num_failed_attempts"]
+        for trial in self.live.values():
+            self.pool.hold(trial.resources, trial.gpu_ids)
+
+    def misfit(self, trial: Trial) -> Failure | None:
+        """Return why the trial could never run here, None if it could."""
+        why = self.pool.misfit(trial.resources)
+        return Failure("ResourcesUnavailable", why) if why else None
+
+    def num_free_slots(self, request: Mapping[str, float], limit: int = 64) -> int:
+        """Return how many more trials with this request could run now, counting no further than `limit`."""
+        if self._max_concurrent is not None:
+            limit = min(limit, self._max_concurrent - len(self.live))
+        return self.pool.num_fitting(request, limit)
+
+    def pop_startable(self) -> Trial | None:
+        """Take the next ready trial that fits, with its resources acquired; None if there is none."""
+        if self._max_concurrent is not None and len(self.live) >= self._max_concurrent:
+            return None
+        return self.ready.pop_first(self._acquire)
+
+    def start(self, trial: Trial, now_s: float) -> None:
+        """Give the trial a worker, to go on from its latest checkpoint; its resources have been acquired by `pop_startable`."""
+        self.paused.pop(trial.trial_id, None)
+        self._move(trial, TrialMove.START)
+        move_worker(trial, WorkerMove.LAUNCH)
+        trial.attempt += 1
+        trial.start_time_s = now_s
+        trial.go_back_to_source()
+        self.live[trial.trial_id] = trial
+
+    def retire(self, trial: Trial) -> None:
+        """Take note that the trial's worker is gone, and free what it held; one of the moves below has to follow."""
+        move_worker(trial, WorkerMove.EXIT)
+        del self.live[trial.trial_id]
+        self.pool.release(trial.resources, trial.gpu_ids)
+        trial.gpu_ids = ()
+        trial.owes_save = False
+        trial.intention = None
+
+    def pause(self, trial: Trial, reason: Reason) -> None:
+        """Lay the trial aside."""
+        self._move(trial, TrialMove.PAUSE)
+        trial.reason = reason
+        self.paused[trial.trial_id] = trial
+
+    def retry(self, trial: Trial, now_s: float) -> None:
+        """Put a trial back in the queue whose attempt has failed.
+
+        The first retries come at once, since many causes pass by. If the trial gets no farther they come ever more slowly, so that what
+        fails again and again neither fills the disk nor keeps the machine busy.
+        """
+        trial.num_failures += 1
+        trial.num_vain_attempts += 1
+        self.num_failed_attempts += 1
+        num_slow = trial.num_vain_attempts - _NUM_QUICK_RETRIES
+        if num_slow > 0 and trial.trial_id not in self.held:
+            self.ready.rest(trial, now_s + min(2.0 ** min(num_slow - 1, _MAX_DOUBLINGS), _MAX_REST_S))
+        self.requeue(trial, TrialMove.RETRY)
+
+    def requeue(self, trial: Trial, move: TrialMove) -> None:
+        """Put the trial back in the queue, to continue from its latest checkpoint."""
+        self.paused.pop(trial.trial_id, None)
+        self._move(trial, move)
+        trial.is_to_resume = False
+        trial.go_back_to_source()
+        self.make_ready(trial)
+
+    def make_ready(self, trial: Trial) -> None:
+        """Let the trial wait for its start, or first for its admission; one that is held back waits until it is let go."""
+        if trial.trial_id not in self.held:
+            trial.is_to_resume = False  # else it would undo its next pause
+            self._line_up(trial)
+        elif trial.status is Status.PAUSED:
+            trial.is_to_resume = True
+
+    def hold(self, trial: Trial) -> None:
+        """Hold the trial back: it is not started until it is let go."""
+        self.held[trial.trial_id] = trial
+        self.put_off(trial)
+
+    def put_off(self, trial: Trial) -> None:
+        """Take the trial out of the queue; a paused one that was about to go on is to do so once nothing keeps it from that."""
+        trial.is_to_resume |= trial.status is Status.PAUSED and trial in self.ready
+        self.backlog.pop(trial.trial_id, None)
+        self.ready.discard(trial)
+
+    def let_go(self, trial: Trial) -> None:
+        """Hold the trial back no longer; one that is PENDING waits for its start now."""
+        if self.held.pop(trial.trial_id, None) and trial.status is Status.PENDING:
+            self._line_up(trial)
+
+    def resize(self, trial: Trial, resources: Mapping[str, float]) -> None:
+        """Let the trial, which has no worker, occupy something else from now on."""
+        is_ready = trial in self.ready
+        self.ready.discard(trial)
+        trial.resources = resources
+        if is_ready:
+            self.ready.push(trial)
+
+    def revive(self, trial: Trial) -> None:
+        """Take up a trial that was over, with all its attempts left."""
+        if trial.ending is not None:
+            self.num_by_ending[trial.ending] -= 1
+        trial.ending = trial.reason = None
+        trial.num_failures = trial.num_vain_attempts = 0
+        self.requeue(trial, TrialMove.REVIVE)
+
+    def take_up(self, trial: Trial, treatment: ResumeType) -> list[CheckpointRecord]:
+        """Let the trial, which has no worker, go on or begin anew if that is wanted, and return the checkpoints that do not count now."""
+        if treatment is ResumeType.RESTART:
+            return self._restart(trial)
+        if treatment is ResumeType.RESUME and trial.is_finished:
+            self.revive(trial)
+        return []
+
+    def end(self, trial: Trial, ending: Ending, reason: Reason | None) -> None:
+        """Terminate the trial."""
+        self._move(trial, TrialMove.END)
+        self._forget(trial)
+        trial.ending = ending
+        trial.reason = reason
+        self.num_by_ending[ending] += 1
+
+    def fail(self, trial: Trial) -> None:
+        """Give the trial up as failed."""
+        self._move(trial, TrialMove.FAIL)
+        self._forget(trial)
+        trial.ending = Ending.FAILED
+        trial.num_failures += 1
+        self.num_by_ending[Ending.FAILED] += 1
+        self.num_failed_attempts += 1
+
+    def check(self) -> None:
+        """Assert every invariant; for tests, since it looks at all trials."""
+        standing: dict[Status, set[str]] = {status: set() for status in Status}
+        for trial in self.trials:
+            standing[trial.status].add(trial.trial_id)
+            assert is_coupled(trial), "a worker without a running trial, or the reverse"
+            assert (trial.ending is not None) == trial.is_finished, "an ending without an end"
+            assert trial.worker is WorkerState.ABSENT or trial.trial_id in self.live, "a worker without a place among the live"
+        assert {status: len(ids) for status, ids in standing.items() if ids} == +self.num_by_status, "miscounted"
+        assert set(self.live) == standing[Status.RUNNING], "live is not what runs"
+        assert set(self.paused) == standing[Status.PAUSED], "paused is not what is paused"
+        ready = {trial.trial_id for trial in self.ready}
+        held, backlog = set(self.held), set(self.backlog)
+        assert standing[Status.PENDING] - held - backlog <= ready <= standing[Status.PENDING] | standing[Status.PAUSED], (
+            f"ready is not what can start: {ready}, {standing}"
+        )
+        assert backlog <= standing[Status.PENDING], "in the backlog, and not PENDING"
+        assert not backlog & (ready | held | self.admitted.keys()), "in the backlog and elsewhere"
+        assert ready | standing[Status.RUNNING] | standing[Status.PAUSED] <= self.admitted.keys(), "underway, and not admitted"
+        assert not held & ready, "held back and yet to be started"
+        assert not held & (standing[Status.TERMINATED] | standing[Status.ERROR]), "held back after the end"
+        assert all(trial.source or trial.exploit for trial in self.paused.values()), "a pause without a checkpoint"
+        self._check_resources()
+
+    def _check_resources(self) -> None:
+        for name, used in self.pool.used.items():
+            held = sum(trial.resources.get(name, 0.0) for trial in self.live.values())
+            assert abs(used - held) < 1e-6, f"{name}: {used} in use, {held} held"  # noqa: PLR2004  (rounding)
+        assert self._max_concurrent is None or len(self.live) <= self._max_concurrent, "too many at once"
+
+    def _acquire(self, trial: Trial) -> bool:
+        gpu_ids = self.pool.acquire(trial.resources)
+        if gpu_ids is None:
+            return False
+        trial.gpu_ids = gpu_ids
+        return True
+
+    def _restart(self, trial: Trial) -> list[CheckpointRecord]:
+        dropped = trial.begin_anew()
+        if trial.status is not Status.PENDING:
+            self._forget(trial)
+            self.revive(trial)
+        return dropped
+
+    def _line_up(self, trial: Trial) -> None:
+        if self.is_admitted(trial):
+            self.ready.push(trial)
+        else:
+            self.backlog[trial.trial_id] = trial
+
+    def _forget(self, trial: Trial) -> None:
+        self.backlog.pop(trial.trial_id, None)
+        self.paused.pop(trial.trial_id, None)
+        self.held.pop(trial.trial_id, None)
+        self.ready.discard(trial)
+
+    def _move(self, trial: Trial, move: TrialMove) -> None:
+        before = trial.status
+        move_trial(trial, move)
+        self.num_by_status[before] -= 1
+        self.num_by_status[trial.status] += 1

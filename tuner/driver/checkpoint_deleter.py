@@ -1,0 +1,81 @@
+"""Deletes superseded checkpoints, off the driver's path and never before it is safe."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self, final
+
+from tuner.journal.writer import Journal, SyncPolicy
+from tuner.storage import checkpoints
+
+_log = logging.getLogger("tuner")
+
+
+@final
+class CheckpointCleaner:
+    """Deletes checkpoints in a thread of its own, once the record that made them dispensable has been synced.
+
+    Were a checkpoint deleted before that, a power cut could bring back a past in which it is still needed.
+
+    Args:
+        journal: The journal whose records make checkpoints dispensable.
+        discard: Takes what has become safe to delete; None deletes it in a thread.
+
+    Attributes:
+        thread_cpu_s: What the thread has computed, in seconds.
+    """
+
+    def __init__(self, journal: Journal, discard: Callable[[Path], None] | None = None) -> None:
+        self._journal = journal
+        self._held: deque[tuple[int, Path]] = deque()
+        self._released: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._discard = discard or self._hand_to_thread
+        self.thread_cpu_s = 0.0
+
+    def __enter__(self) -> Self:
+        """Return the cleaner."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Delete what is left if that is safe, and end the thread."""
+        if error is None:
+            self._journal.sync()
+            self.release()
+        if self._thread:
+            self._released.put(None)
+            self._thread.join()
+
+    def delete(self, path: Path) -> None:
+        """Delete a checkpoint's directory as soon as it is safe; called after its record was appended."""
+        self._held.append((self._journal.last_sequence, path))
+
+    def release(self) -> None:
+        """Let the thread delete what has become safe to delete; called after each flush of the journal."""
+        if not self._held:
+            return
+        is_synced = self._journal.policy is not SyncPolicy.PROCESS
+        safe = self._journal.synced_sequence if is_synced else self._journal.written_sequence
+        while self._held and self._held[0][0] <= safe:
+            self._discard(self._held.popleft()[1])
+
+    def _hand_to_thread(self, path: Path) -> None:
+        self._released.put(path)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tuner-cleaner", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while (path := self._released.get()) is not None:
+            try:
+                checkpoints.delete(path)
+            except OSError as error:
+                _log.warning("checkpoint %s could not be deleted: %s", path, error)
+            self.thread_cpu_s = time.thread_time()

@@ -1,0 +1,96 @@
+"""What keeping an experiment safe costs: everything, in one account."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, final
+
+from tuner.analysis.persistence_cost import Persistence
+
+_WINDOW_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Totals of those who keep accounts of their own.
+
+    Attributes:
+        loop_s: Seconds for which they kept the driver's loop.
+        thread_s: CPU seconds of their threads.
+        num_bytes: Bytes written.
+        num_syncs: How often they waited for the platter.
+    """
+
+    loop_s: float = 0.0
+    thread_s: float = 0.0
+    num_bytes: int = 0
+    num_syncs: int = 0
+
+    def __add__(self, other: Costs) -> Costs:
+        """Return both together."""
+        return Costs(
+            self.loop_s + other.loop_s,
+            self.thread_s + other.thread_s,
+            self.num_bytes + other.num_bytes,
+            self.num_syncs + other.num_syncs,
+        )
+
+
+@final
+class Accountant:
+    """Adds up for how long saving keeps the driver from serving trials, and what its threads compute meanwhile.
+
+    The share is ``(seconds of the loop + CPU seconds of the threads) / seconds since the start``, and everything counts: the journal's
+    records, the syncs that are waited for, snapshots (those at an interrupt and at the end, too), log files, the deletion of checkpoints.
+
+    Args:
+        clock: Monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._start_s = self._window_start_s = clock()
+        self._sources: list[Callable[[], Costs]] = []
+        self._spent_before_s = 0.0
+        self._worst_share = 0.0
+        self._longest_pause_s = 0.0
+        self.num_snapshots = 0
+
+    def add_source(self, costs: Callable[[], Costs]) -> None:
+        """Ask somebody who keeps an account of his own, now and whenever a sum is made."""
+        self._sources.append(costs)
+
+    def take_pause(self, duration_s: float) -> None:
+        """Take note of how long saving has kept the loop in one piece; the sum is kept by a source.
+
+        A window that has been open for a minute is closed; with the journal's pauses there are enough of them for that.
+        """
+        self._longest_pause_s = max(self._longest_pause_s, duration_s)
+        now_s = self._clock()
+        if now_s - self._window_start_s >= _WINDOW_S:
+            self._close_window(now_s)
+
+    def report(self) -> Persistence:
+        """Return the account so far."""
+        now_s, total = self._clock(), self._total()
+        spent_s = total.loop_s + total.thread_s
+        share = spent_s / max(now_s - self._start_s, 1e-9)
+        return Persistence(
+            share=share,
+            worst_share=max(self._worst_share, share),
+            longest_pause_s=self._longest_pause_s,
+            num_bytes=total.num_bytes,
+            num_syncs=total.num_syncs,
+            num_snapshots=self.num_snapshots,
+        )
+
+    def _total(self) -> Costs:
+        return sum((source() for source in self._sources), Costs())
+
+    def _close_window(self, now_s: float) -> None:
+        total = self._total()
+        spent_s = total.loop_s + total.thread_s
+        self._worst_share = max(self._worst_share, (spent_s - self._spent_before_s) / (now_s - self._window_start_s))
+        self._window_start_s, self._spent_before_s = now_s, spent_s

@@ -1,0 +1,486 @@
+"""One run of an experiment: puts plan, directory, executor, journal and observers together and lets the driver work."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from schedulers.decisions import Reason
+from tuner.analysis.persistence_cost import Persistence
+from tuner.analysis.undecided import why_undecided
+from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
+from tuner.callbacks.callback_list import CallbackList
+from tuner.callbacks.registry import named_callbacks
+from tuner.core.events import StopRequested
+from tuner.core.experiment import Experiment
+from tuner.core.failure_causes import COMMON_FAILURE, common_failure
+from tuner.core.metric_watch import METRIC_NOT_REPORTED
+from tuner.core.policies import TIME_BUDGET
+from tuner.core.progress import Progress, look_at
+from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import Trial
+from tuner.errors import CannotPause, MetricNotReported, StorageError, StorageLost
+from tuner.execution.devices import machine_capacity
+from tuner.execution.executor import Executor
+from tuner.execution.inline import InlineExecutor
+from tuner.execution.local import orphans
+from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.local.standard_streams import open_standard_streams
+from tuner.execution.pickling import check_secrets, names_of_secrets
+from tuner.execution.trainable import can_be_saved, is_class_trainable, trainable_name, why_unsavable
+from tuner.journal import completeness, takeover_cleanup
+from tuner.journal.completeness import read_mark
+from tuner.journal.repair import salvage
+from tuner.journal.rows import JournalRows, histories_of
+from tuner.journal.writer import START, Journal, Tail, recover
+from tuner.restore.arguments import restore_line
+from tuner.restore.log_repair import mend_logs
+from tuner.restore.rebuild import Rebuilt, rebuild
+from tuner.restore.resume_command import resume_line
+from tuner.restore.snapshot_state import usable
+from tuner.spec.config import ResumeConfig
+from tuner.spec.default_algorithms import full_iteration
+from tuner.spec.environment import EnvironmentRecorder
+from tuner.spec.experiment_directory import Record, check_unused, number_remark, replace_experiment, rewrite_declaration, write_declaration
+from tuner.spec.experiment_spec import Plan
+from tuner.storage.array_store import ObjectStore
+from tuner.storage.config_codec import ConfigCodec
+from tuner.storage.control_requests import Mailbox
+from tuner.storage.declaration import is_experiment
+from tuner.storage.lock import ExperimentLock
+from tuner.storage.mkdir import inspect_folder
+
+from .checkpoint_deleter import CheckpointCleaner
+from .checkpoint_store import CheckpointStore
+from .control import Helm, Line
+from .driver import Driver
+from .event_dispatch import Observers
+from .journal_log import JournalLog
+from .persistence_cost import Accountant, Costs
+from .signals import Interrupts, cause_of_interruption, exit_code, is_script
+from .snapshots import Snapshots
+from .storage_retry import Insistence
+from .suggestion_queue import CallerThread, ImmediateCaller, SuggestionQueue
+from .worker_spec import Assigner
+
+_SHUTDOWN_S = 10.0
+_log = logging.getLogger("tuner")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run leaves behind.
+
+    Attributes:
+        directory: The experiment's directory.
+        trials: All trials.
+        exit_code: With which a script is to end, since a signal or the time limit interrupted it; None where it is to go on.
+        persistence: What saving has cost, None where nothing was run.
+        is_searching: Whether the searcher still computes a suggestion in its thread, which nothing can end.
+    """
+
+    directory: Path
+    trials: Sequence[Trial]
+    exit_code: int | None = None
+    persistence: Persistence | None = None
+    is_searching: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """How to continue an experiment.
+
+    Attributes:
+        record: What its directory tells.
+        resume: What becomes of its trials.
+        changes: What is declared otherwise now, a line each.
+        steal: Whether a driver of this machine that still holds the experiment is killed.
+        salvage: Whether a damaged journal is mended or cut; checkpoints that it does not know any more are kept then.
+    """
+
+    record: Record
+    resume: ResumeConfig = field(default_factory=ResumeConfig)
+    changes: Sequence[str] = ()
+    steal: bool = False
+    salvage: bool = False
+
+    @property
+    def settings(self) -> ExperimentSettings:
+        """The settings with which it began."""
+        return self.record.settings
+
+
+class Run:
+    """One driver's life over one experiment.
+
+    Args:
+        plan: What was declared.
+        directory: The experiment's directory, which exists.
+        resumption: How to continue the experiment that lies there; None for a new one.
+    """
+
+    def __init__(self, plan: Plan, directory: Path, resumption: Resumption | None = None) -> None:
+        open_standard_streams()  # before the console asks for one, or the journal or a socket can get one of their descriptors
+        self._plan = plan
+        self._directory = directory
+        self._resumption = resumption
+        self._objects = ObjectStore(directory, sync=plan.run.durability != "process")
+        self._callbacks = _callbacks(plan)
+        self._environment = EnvironmentRecorder(directory, names_of_secrets(plan.space))
+        self._policies = PolicyLog() if getattr(plan.scheduler, "log_config", False) else None
+        self._began_s = 0.0
+        self._line = Line()
+        self._remarks = [] if resumption else [plan.remark]
+        self._progress: Callable[[], Progress]  # once there is a driver to ask
+        look = lambda: self._progress()  # noqa: E731, PLW0108  (looked up when it is called)
+        self._console = Console(look, min(plan.run.verbose, 2), reporter=plan.run.progress_reporter)
+
+    def execute(self, line: Line | None = None) -> Finished:
+        """Run the experiment to its end.
+
+        Args:
+            line: From where in this process it may be steered meanwhile; None for nowhere.
+        """
+        self._line = line or self._line
+        plan, directory = self._plan, self._directory
+        inspect_folder(directory)
+        check_secrets(plan.space)
+        plan.check_resources(machine_capacity(plan.run.resources))  # before scheduler and searcher become parts of this experiment
+        plan.connect()
+        with (
+            self._console.showing_warnings(),
+            contextlib.closing(_Shutdown(_make_executor(plan, directory, self._objects, self._environment))) as opened,
+        ):
+            self._began_s = opened.executor.clock()
+            settings = plan.settings(opened.executor.capacity())
+            # The lock leaves a file, so it is taken once nothing can be refused any more; it is held until no worker is left.
+            steal = self._resumption is not None and self._resumption.steal
+            with ExperimentLock(directory, steal=steal) as lock, contextlib.closing(opened):
+                if self._resumption:
+                    return self._execute_locked(opened.executor, settings, lock)
+                self._make_room()
+                lock.note_segment(0, 0)  # there may be a note of an experiment that was replaced
+                with takeover_cleanup.nothing_left_behind(directory):
+                    write_declaration(plan, settings, directory)
+                    return self._execute_locked(opened.executor, settings, lock)
+
+    def _make_room(self) -> None:
+        """See to it that the directory of a new experiment is unused, and note what the user is told of how it came about."""
+        if self._plan.run.if_exists == "replace":
+            if is_experiment(self._directory):
+                _end_leftovers(self._directory)
+            self._remarks.append(replace_experiment(self._directory))
+        else:
+            check_unused(self._directory)
+            self._remarks.append(number_remark(self._plan, self._directory))
+
+    def _execute_locked(self, executor: Executor, settings: ExperimentSettings, lock: ExperimentLock) -> Finished:
+        plan, directory = self._plan, self._directory
+        configs = ConfigCodec(plan.space, self._objects)
+        if self._resumption:
+            _end_leftovers(directory)
+            with rare_garbage_collection():  # half a million objects come into being, and none of them is garbage
+                tail, rebuilt = self._taken_up(self._resumption, configs)
+        else:
+            tail, rebuilt = START, rebuild(plan, directory, settings, None, configs)
+        with (
+            Journal(directory, tail, sync=plan.run.durability, on_segment=lock.note_segment, is_ours=lambda: lock.is_in_place) as journal,
+            CheckpointCleaner(journal) as cleaner,
+        ):
+            rewrite_declaration(plan, directory, journal.epoch)
+            stage = _Stage(rebuilt, executor, settings, journal, cleaner)
+            earlier = [(trial.trial_id, kept.index) for trial in rebuilt.state.experiment.trials for kept in trial.checkpoints]
+            return self._drive(stage, CheckpointStore(directory, cleaner, earlier))
+
+    def _taken_up(self, resumption: Resumption, configs: ConfigCodec) -> tuple[Tail, Rebuilt]:
+        """Take over the directory of an experiment, and return where its journal ends and how it was left."""
+        plan, directory = self._plan, self._directory
+        if resumption.salvage:
+            salvage(directory)
+        mark, is_salvage = read_mark(directory), resumption.salvage
+        tail, lacks = completeness.checked_end(directory, mark, is_salvage=is_salvage)
+        snapshot = None if is_salvage else usable(plan, directory)
+        rebuilt = rebuild(plan, directory, resumption.settings, snapshot, configs)
+        trials = rebuilt.state.experiment.trials
+        lacks += completeness.settled(directory, mark, trials, tail, is_salvage=is_salvage)
+        if lacks and not is_salvage:
+            _log.warning("%s", completeness.explained(lacks, mark))
+        tail = recover(directory)
+        tail = tail._replace(epoch=max(tail.epoch, mark.epoch))  # where drivers are missing, none gets the epoch of one of them
+        takeover_cleanup.sweep(directory, _recorded_checkpoints(trials, resumption))
+        return tail, rebuilt
+
+    def _drive(self, stage: _Stage, store: CheckpointStore) -> Finished:
+        experiment, settings, proposer = stage.rebuilt.state.experiment, stage.settings, stage.rebuilt.state.proposer
+        plan, directory = stage.rebuilt.plan, self._directory
+        accountant = Accountant()
+        insistence = Insistence(plan.run.storage_retry_s)
+        log = JournalLog(stage.journal, stage.cleaner, accountant, stage.rebuilt.state.configs, insistence)
+        look = partial(look_at, experiment, directory.name, full_iteration=full_iteration(plan.run.stop, plan.scheduler))
+        console = self._console
+        self._progress = lambda: look(driver.elapsed_s)
+        own = [self._policies] if self._policies else []
+        callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
+        callbacks.set_state(stage.rebuilt.callbacks)
+        accountant.add_source(_costs_of(callbacks, self._callbacks))
+        accountant.add_source(lambda: Costs(thread_s=stage.cleaner.thread_cpu_s))
+        # With the inline executor everything happens in one thread, in an order that only the seed determines.
+        caller = ImmediateCaller() if plan.run.executor == "inline" else CallerThread()
+        suggestions = SuggestionQueue(proposer, caller, stage.executor.wake)
+        snapshots = Snapshots(directory, plan, stage.rebuilt.state, suggestions, callbacks, log, accountant)
+        score = settings.checkpoints.retention.score_attribute
+        observers = Observers(
+            suggestions,
+            callbacks,
+            experiment.trials,
+            directory,
+            settings.metric,
+            score_attribute=score,
+            why_unsavable=why_unsavable(plan.trainable),
+            trainable_name=trainable_name(plan.trainable),
+            say=console.print_notice,
+        )
+        helm = Helm(experiment, proposer, [self._line, Mailbox(directory)])
+        driver = Driver(
+            experiment,
+            stage.executor,
+            log,
+            suggestions,
+            observers,
+            store.delete,
+            find_damage=store.find_damage,
+            discard_unfinished=store.discard_unfinished,
+            at_rest=snapshots.at_rest,
+            elapsed_s=stage.rebuilt.past.elapsed_s,
+            helm=helm,
+            leave_at_s=None if plan.run.leave_at_s is None else self._began_s + plan.run.leave_at_s,
+            in_microseconds=True,
+        )
+        first = [self._resumption.resume.event(settings)] if self._resumption else []
+        num_started = sum(trial.attempt for trial in experiment.trials)
+
+        def request_stop(request: StopRequested) -> None:
+            log.ask_to_stop(request)
+            driver.request_stop(request)
+
+        is_searching = False
+        with Interrupts(request_stop) as interrupts:
+            try:
+                with contextlib.nullcontext() if plan.run.executor == "inline" else rare_garbage_collection():
+                    self._begin(observers, stage)
+                    self._environment.start()
+                    self._line.open(stage.executor.wake, request_stop)
+                    driver.run(first)
+                    snapshots.close(driver.elapsed_s)
+                    log.close(driver.elapsed_s)
+            except (Exception, KeyboardInterrupt) as defect:
+                _explain(defect, _how_to_go_on(defect, directory, plan), interrupts)
+                raise
+            finally:
+                is_searching = suggestions.close()
+                helm.close()
+                observers.end_experiment()
+                console.close()
+                self._environment.close()
+            if self._resumption and num_started == sum(trial.attempt for trial in experiment.trials):
+                console.print_notice("nothing was left to run; to go on, restore with a larger num_samples or a resume_config")
+            rule = self._tell_why_it_ended(experiment, console)
+        account = accountant.report()
+        _log.info("%s", account)
+        return Finished(directory, experiment.trials, exit_code(rule, interrupts.received), account, is_searching)
+
+    def _tell_why_it_ended(self, experiment: Experiment, console: Console) -> str:
+        """Tell the user why the experiment ended before all its trials had, if so, and return the rule for which it did.
+
+        Raises:
+            CannotPause: If its scheduler pauses trials that cannot be paused.
+            MetricNotReported: If a trial has completed and no trial has reported the metric.
+        """
+        how = _how_to_continue(self._directory, self._plan)
+        rule = experiment.stop_reason.rule if experiment.stop_reason else ""
+        if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
+            raise MetricNotReported(f"{experiment.misuse}\n{_how_to_name_the_metric(self._directory, self._plan, experiment.stop_reason)}")
+        if experiment.misuse:
+            raise CannotPause(f"{experiment.misuse}; when this is mended, {how}")
+        if experiment.stall:
+            _log.warning("the experiment ended with trials left to run: %s", experiment.stall)
+        if rule == TIME_BUDGET:
+            budget_s = experiment.settings.time_budget_s
+            console.print_notice(f"the time budget of {budget_s:g} s is used up; restore with a larger time_budget_s to go on")
+        if rule in ("", TIME_BUDGET) and (why := why_undecided(self._plan.scheduler, experiment.trials)):
+            console.print_notice(why)
+        if experiment.stop_reason and rule == COMMON_FAILURE:
+            again = f"continue with\n    {restore_line(self._directory, self._plan, restart_errored='True')}"
+            console.print_notice(f"stopped: {common_failure(experiment.stop_reason)}; mend that and {again}")
+            console.print_notice("FailureConfig(max_common_failures=None) has all trials run whatever they fail with")
+        if cause := cause_of_interruption(rule):
+            console.print_notice(f"interrupted by {cause}; {how}")
+        return rule
+
+    def _begin(self, observers: Observers, stage: _Stage) -> None:
+        """Tell observers and users what is going to happen, and see to it that the log files tell what has happened."""
+        plan, trials = stage.rebuilt.plan, stage.rebuilt.state.experiment.trials
+        observers.begin_experiment(
+            stop=plan.run.stop,
+            num_samples=plan.tune.num_samples,
+            total_num_samples=stage.settings.max_trials,
+            mode=stage.settings.mode,
+            space=plan.space,
+            experiment_id=plan.experiment_id,
+        )
+        for remark in filter(None, self._remarks):
+            observers.remark(remark)
+        if is_class_trainable(plan.trainable) and not can_be_saved(plan.trainable):
+            _log.warning("%s cannot be saved; implement save_checkpoint and load_checkpoint to go on after a failure or a pause", plan.name)
+        if self._resumption:
+            for change in self._resumption.changes:
+                _log.warning("declared otherwise than when the experiment was last run: %s", change)
+            rows = JournalRows(self._directory, histories_of(trials))
+            if self._policies:
+                self._policies.mend(self._directory, trials)
+            mend_logs(self._callbacks, trials, rows, stage.rebuilt.past.recent)
+
+
+def _how_to_continue(directory: Path, plan: Plan) -> str:
+    """Return what continues an experiment: a line of Python, and the command where the script is known."""
+    command = resume_line(directory)
+    in_python = f"continue with\n    {restore_line(directory, plan)}"
+    return f"{in_python}\nor in a shell with\n    {command}" if command else in_python
+
+
+def read(plan: Plan, directory: Path, resumption: Resumption) -> Finished:
+    """Return what a stored experiment has come to, without running or changing anything.
+
+    Raises:
+        StorageError: If it cannot be rebuilt from its journal.
+    """
+    plan = plan.copy()
+    plan.connect()
+    rebuilt = rebuild(plan, directory, resumption.settings, usable(plan, directory), ConfigCodec(plan.space, ObjectStore(directory)))
+    return Finished(directory, rebuilt.state.experiment.trials)
+
+
+def _how_to_go_on(defect: BaseException, directory: Path, plan: Plan) -> str:
+    """Return what can still be restored of an experiment that a defect has ended."""
+    if not isinstance(defect, StorageLost):
+        return f"what had been reported is kept; when this is mended, {_how_to_continue(directory, plan)}"
+    if defect.is_deleted:
+        return (
+            "what had been reported is lost, but for the log files and checkpoints that are still there; with a backup of the directory, "
+            f"continue with\n    {restore_line(directory, plan)}"
+        )
+    if defect.moved_to:
+        return f"what had been reported is there; continue with\n    {restore_line(Path(defect.moved_to).parents[1], plan)}"
+    return (
+        "what had been reported is kept; when the directory is in its place, and no other driver works in it, continue with\n"
+        f"    {restore_line(directory, plan)}"
+    )
+
+
+def _how_to_name_the_metric(directory: Path, plan: Plan, reason: Reason) -> str:
+    """Return how an experiment goes on whose metric no trial has reported."""
+    leniency = "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets an experiment go on without"
+    if reason.numbers.get("value"):
+        return f"report a number for it, and continue with\n    {restore_line(directory, plan)}\n{leniency}"
+    parts = (("search_alg", plan.searcher), ("scheduler", plan.scheduler))
+    named_by = next((name for name, part in parts if len(part.objectives) > 1), "")
+    named_by = named_by or next((name for name, part in reversed(parts) if part.metric), "")
+    name = "metric" if plan.tune.metric or not named_by else named_by
+    given = (repr(reason.numbers["meant"]) if reason.numbers["meant"] else "...") if name == "metric" else name
+    return f"have it reported, or name one that is, and continue with\n    {restore_line(directory, plan, **{name: given})}\n{leniency}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What is ready before the driver takes over: the experiment as its directory tells it, and those who work for it."""
+
+    rebuilt: Rebuilt
+    executor: Executor
+    settings: ExperimentSettings
+    journal: Journal
+    cleaner: CheckpointCleaner
+
+
+class _Shutdown:
+    """Shuts an executor down when it is closed."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        self.executor.shutdown(_SHUTDOWN_S)
+
+
+def _recorded_checkpoints(trials: Sequence[Trial], resumption: Resumption) -> dict[str, set[str] | None]:
+    """Return the names of each trial's checkpoints, None where the journal need not know all of them."""
+    return {trial.trial_id: None if resumption.salvage else {checkpoint.directory for checkpoint in trial.checkpoints} for trial in trials}
+
+
+def _costs_of(callbacks: CallbackList, members: Sequence[Callback]) -> Callable[[], Costs]:
+    """Return what the log files cost: the hooks of their loggers, and the threads that write them."""
+    writers = {id(member.writer): member.writer for member in members if isinstance(member, TrialFileLogger)}.values()
+
+    def costs() -> Costs:
+        return Costs(
+            loop_s=callbacks.file_logging_s,
+            thread_s=sum(writer.thread_cpu_s for writer in writers),
+            num_bytes=sum(member.num_bytes for member in members if isinstance(member, TrialFileLogger)),
+        )
+
+    return costs
+
+
+def _callbacks(plan: Plan) -> list[Callback]:
+    own = list(plan.run.callbacks or ())
+    own += named_callbacks(own)
+    is_bare = os.environ.get("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS") == "1"
+    return own if is_bare else [*own, *default_loggers(own)]
+
+
+@contextlib.contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Let the collector look less often, and not at what was there before.
+
+    The driver makes no cycles, but many small objects: some 30,000 wait for their log files where a thousand reports come a second. For a
+    process in which nothing is trained: garbage of a training may hold a device's memory.
+    """
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+def _end_leftovers(directory: Path) -> None:
+    for leftover in orphans.end_leftovers(directory):
+        _log.warning("%s was still running, left behind by a trial of a driver that is dead; it has been killed", leftover)
+
+
+def _make_executor(plan: Plan, directory: Path, objects: ObjectStore, environment: EnvironmentRecorder) -> Executor:
+    assign = Assigner(plan, directory, objects)
+    if plan.run.executor == "inline":
+        return InlineExecutor(plan.trainable, assign, capacity=machine_capacity(plan.run.resources))
+    environ = {orphans.VARIABLE: str(orphans.DriverName.mine(directory))}
+    return ProcessExecutor(plan.trainable, assign, capacity=plan.run.resources, environ=environ, on_packages=environment.add_packages)
+
+
+def _explain(defect: BaseException, how: str, interrupts: Interrupts) -> None:
+    """Add to an error how the experiment is continued; end a script that was told to end anyway with one line instead of a traceback.
+
+    Raises:
+        SystemExit: If a signal came while the storage took nothing.
+    """
+    if isinstance(defect, StorageError) and not isinstance(defect, StorageLost) and interrupts.received and is_script():
+        _log.error("%s; %s", defect, " ".join(how.split()))
+        raise SystemExit(exit_code("", interrupts.received)) from None
+    defect.add_note(how)

@@ -1,0 +1,237 @@
+"""Calls the searcher in a fixed order, in a thread of its own where the driver must not wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Protocol, final
+
+from tuner.core.commands import Notice
+from tuner.core.events import SearchEnded, SuggestionPostponed
+from tuner.restore.search_adapter import Answer, Call, Proposer
+
+_LEAVE_S = 0.1
+"""How long a thread without work may take to end."""
+_PROMPT_S = 0.002
+"""How long the driver waits for the answers to what it has just asked; most searchers take less."""
+
+
+class Caller(Protocol):
+    """Makes calls one after the other, in the order in which they are submitted."""
+
+    def submit(self, call: Call) -> None:
+        """Make a call when those that were submitted before are done; it does not raise."""
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait at most `timeout_s` seconds (None: for ever) until all calls are done; return whether they are."""
+
+    def close(self) -> bool:
+        """Make no further call; return whether one is still being made, which is not waited for."""
+
+
+@final
+class ImmediateCaller:
+    """Makes each call at once: where there is no other thread, or no time."""
+
+    def submit(self, call: Call) -> None:
+        """See `Caller.submit`."""
+        call()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """See `Caller.wait`."""
+        return True
+
+    def close(self) -> bool:
+        """See `Caller.close`."""
+        return False
+
+
+@final
+class CallerThread:
+    """Makes the calls in one thread, which starts with the first of them.
+
+    It is a daemon: Python cannot end a thread, and a suggestion that takes minutes must not keep an interrupted program alive.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, call: Call) -> None:
+        """See `Caller.submit`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="tuner-searcher", daemon=True)
+            self._thread.start()
+        self._calls.put(call)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """See `Caller.wait`."""
+        if self._thread is None:
+            return True
+        is_done = threading.Event()
+        self._calls.put(is_done.set)
+        return is_done.wait(timeout_s)
+
+    def close(self) -> bool:
+        """See `Caller.close`."""
+        if self._thread is None:
+            return False
+        self._calls.put(None)
+        self._thread.join(_LEAVE_S)
+        return self._thread.is_alive()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+
+@final
+class SuggestionQueue:
+    """Asks the searcher for configurations, and tells it of results, in an order that the journal determines.
+
+    Only one batch of questions is under way at a time. What happens meanwhile waits, and so do new questions. When all answers of the
+    batch have been handed over, the end of that turn tells the searcher everything that has waited, then asks the next batch. A replay
+    knows when questions were asked and when they were answered, and so repeats the order, however long an answer took (`replay.py`).
+
+    The methods are called by the driver's thread only.
+
+    Args:
+        proposer: Who knows the searcher.
+        caller: Makes the calls; None to make them at once.
+        wake: Called from the caller's thread when answers can be taken; None where they are there at once.
+    """
+
+    def __init__(self, proposer: Proposer, caller: Caller | None = None, wake: Callable[[], None] | None = None) -> None:
+        self._proposer = proposer
+        self._caller = caller or ImmediateCaller()
+        self._wake = wake
+        self._untold: list[Call] = []
+        self._waiting: list[str] = []
+        self._arrived: deque[tuple[list[Answer], bool]] = deque()
+        """Answers that were given and not yet taken, each time with whether they are the last ones of the batch."""
+        self._error: BaseException | None = None
+        self._is_withdrawn = self._is_closed = False
+        self.is_answering = False
+        """Whether answers are still to be taken."""
+        self.search_s = 0.0
+        """Time that the searcher has taken for its suggestions, in seconds."""
+
+    def tell(self, notice: Notice) -> None:
+        """Let the searcher hear of a notice at the end of the turn, or when it has answered."""
+        if call := self._proposer.call_for(notice):
+            self._untold.append(call)
+
+    def ask(self, trial_ids: list[str]) -> Sequence[Answer]:
+        """End a turn: let the searcher hear what it has not heard, then ask it; return the answers that are there.
+
+        Args:
+            trial_ids: The trials for which a configuration is wanted; empty where the turn has asked for none.
+
+        Raises:
+            BaseException: What the searcher raised.
+        """
+        self._waiting += trial_ids
+        if not self.is_answering:
+            self._deliver()
+            if self._waiting:
+                batch, self._waiting = self._waiting, []
+                self.is_answering = True
+                self._caller.submit(partial(self._guarded, partial(self._answer, batch)))
+                self._caller.wait(_PROMPT_S)
+        return self.take()
+
+    def take(self) -> Sequence[Answer]:
+        """Return the answers that have come since the last look.
+
+        Raises:
+            BaseException: What the searcher raised.
+        """
+        if self._error is not None:
+            raise self._error
+        answers: list[Answer] = []
+        while self._arrived:
+            arrived, is_last = self._arrived.popleft()
+            answers += arrived
+            self.is_answering = not is_last
+        if answers and _is_refusal(answers[-1]):
+            # The same holds for those that have been asked for since: a postponed id is given out again, so no younger one may remain.
+            waiting, self._waiting = self._waiting, []
+            answers += _refusals(answers[-1], waiting)
+        return answers
+
+    def settle(self, timeout_s: float | None) -> bool:
+        """Let the searcher hear everything, wait for it, and return whether it is at rest: nothing more to hear, and no answer to be taken.
+
+        Args:
+            timeout_s: How long to wait at most, in seconds; None for as long as it takes.
+
+        Raises:
+            BaseException: What the searcher raised.
+        """
+        if not self.is_answering:
+            self._deliver()
+        is_done = self._caller.wait(timeout_s)
+        if self._error is not None:
+            raise self._error
+        return is_done and not self.is_answering
+
+    def withdraw(self) -> None:
+        """Ask nothing more, since the experiment stops; what is being computed may still be taken."""
+        self._is_withdrawn = True
+        self._waiting.clear()
+
+    def close(self) -> bool:
+        """Call the searcher no more; return whether it is still computing a suggestion, which is not waited for."""
+        self._is_closed = self._is_withdrawn = True
+        return self._caller.close()
+
+    def _deliver(self) -> None:
+        if self._untold:
+            calls, self._untold = self._untold, []
+            self._caller.submit(partial(self._guarded, partial(_make, calls)))
+
+    def _guarded(self, call: Call) -> None:
+        """Make a call to the searcher, unless an earlier one has failed; keep what it raises for the driver's thread."""
+        if self._error is not None or self._is_closed:
+            return
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001  (raised again where the driver looks)
+            self._error = error
+            self._notify()
+
+    def _answer(self, trial_ids: Sequence[str]) -> None:
+        """Ask for one trial after the other; once the searcher has nothing to propose, the rest gets the same answer."""
+        for place, trial_id in enumerate(trial_ids, start=1):
+            began_s = perf_counter()
+            answers = [self._proposer.ask(trial_id)]
+            self.search_s += perf_counter() - began_s
+            if _is_refusal(answers[0]):
+                answers += _refusals(answers[0], trial_ids[place:])
+            is_last = place - 1 + len(answers) == len(trial_ids) or self._is_withdrawn
+            # In one piece: refused ids are given out again together, and the last answer ends the batch in the turn that takes it.
+            self._arrived.append((answers, is_last))
+            self._notify()
+            if is_last:
+                return
+
+    def _notify(self) -> None:
+        if self._wake and not self._is_closed:
+            self._wake()
+
+
+def _is_refusal(answer: Answer) -> bool:
+    return isinstance(answer, SuggestionPostponed | SearchEnded)
+
+
+def _refusals(answer: Answer, trial_ids: Sequence[str]) -> list[Answer]:
+    return [SuggestionPostponed(trial_id) if isinstance(answer, SuggestionPostponed) else SearchEnded() for trial_id in trial_ids]
+
+
+def _make(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()

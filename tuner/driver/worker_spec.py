@@ -1,0 +1,49 @@
+"""What a worker has to know, put together when it is started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import final
+
+from tuner.core.commands import StartWorker
+from tuner.execution.messages import Assignment
+from tuner.spec.experiment_spec import Plan
+from tuner.storage import layout
+from tuner.storage.array_store import ObjectStore
+from tuner.storage.mkdir import make_own_folder
+
+
+@final
+class Assigner:
+    """Completes a `StartWorker` to what the worker has to know, and makes the trial's directory."""
+
+    def __init__(self, plan: Plan, directory: Path, objects: ObjectStore) -> None:
+        self._plan = plan
+        self._directory = directory
+        self._objects = objects
+
+    def __call__(self, command: StartWorker) -> Assignment:
+        """Return the assignment of the attempt that is to be started."""
+        trial_dir = layout.trial_directory(self._directory, command.trial_id)
+        make_own_folder(trial_dir)
+        checkpoint = command.checkpoint
+        source_dir = layout.trial_directory(self._directory, command.source_id or command.trial_id)
+        return Assignment(
+            trial_id=command.trial_id,
+            attempt=command.attempt,
+            config=self._objects.lighten(command.config) if self._plan.run.executor == "process" else command.config,
+            experiment_name=self._directory.name,
+            trial_dir=os.fspath(trial_dir),
+            experiment_tag=command.experiment_tag,
+            resources=command.resources,
+            gpu_ids=command.gpu_ids,
+            checkpoint_dir=os.fspath(source_dir / checkpoint.directory) if checkpoint else None,
+            iteration=checkpoint.iteration if checkpoint else 0,
+            time_total_s=checkpoint.time_total_s if checkpoint else 0.0,
+            counters=checkpoint.counters if checkpoint else {},
+            next_checkpoint=command.next_checkpoint,
+            seed=self._plan.seed_of(command.trial_id),
+            sync_checkpoints=self._plan.run.durability != "process",
+            works_in_trial_dir=bool(self._plan.tune.chdir_to_trial_dir),
+        )

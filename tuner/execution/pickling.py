@@ -1,0 +1,259 @@
+"""Carrying the trainable to the processes that run it, and saying what is in the way."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import json
+import logging
+import os
+import pickle
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import cloudpickle
+
+from searchers.space import SampleFrom, every_leaf, is_grid, leaves
+from searchers.space.domains import Categorical, Domain
+from searchers.space.tree import GRID_KEY
+from tuner.core.secret_reference import Secret
+from tuner.errors import TrainableNotPicklable
+
+HUGE_BYTES = 100 * 2**20
+"""Size of a pickled trainable above which the user is warned."""
+
+_log = logging.getLogger(__name__)
+
+
+def ship(trainable: Any) -> bytes:
+    """Return the trainable pickled, by value where other processes cannot import it (the user's script, notebooks, closures).
+
+    Warns above 100 MiB, what `with_parameters` has bound not counted.
+
+    Args:
+        trainable: A function or class.
+
+    Raises:
+        TrainableNotPicklable: If it cannot be pickled; the message names the captured variable that is in the way.
+
+    Example:
+        >>> import pickle
+        >>> rate = 0.1
+        >>> pickle.loads(ship(lambda config: rate * config["x"]))({"x": 2})
+        0.2
+    """
+    try:
+        data = _pickled(trainable)
+    except Exception as error:
+        raise TrainableNotPicklable(_explanation(trainable, error)) from error
+    if len(data) > HUGE_BYTES and len(data) - _size_of_parameters(trainable) > HUGE_BYTES:
+        _log.warning("%s", _warning(trainable, len(data)))
+    return data
+
+
+def check_portable(space: Mapping[str, Any]) -> None:
+    """Check that whatever a search space may give to a trial can be carried to a worker process.
+
+    Raises:
+        TypeError: If something cannot; names its place.
+    """
+    for place, value in _values_of(space):
+        if not (value is None or isinstance(value, bool | int | float | str)):
+            _check_portable(place, value)
+
+
+def check_secrets(space: Mapping[str, Any]) -> None:
+    """Check that the environment has every secret of a search space.
+
+    Raises:
+        ValueError: If it lacks some; names the variables.
+    """
+    if lacking := sorted(names_of_secrets(space) - os.environ.keys()):
+        raise ValueError(f"the environment must have every secret of param_space, got no variable {', '.join(lacking)}; set it first")
+
+
+def names_of_secrets(space: Mapping[str, Any]) -> set[str]:
+    """Return the names of the environment variables that a search space takes secrets from."""
+    return {leaf.name for _, value in _values_of(space) for _, leaf in leaves(value) if isinstance(leaf, Secret)}
+
+
+def _values_of(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for path, leaf in every_leaf(space):
+        place = "config" + "".join(f"[{json.dumps(step) if isinstance(step, str) else repr(step)}]" for step in path)
+        match leaf:
+            case Categorical(categories):
+                yield from ((f"{place}, category {number},", category) for number, category in enumerate(categories))
+            case dict() if is_grid(leaf):
+                yield from ((f"{place}, grid value {number},", value) for number, value in enumerate(leaf[GRID_KEY]))
+            case Domain() | SampleFrom():
+                continue
+            case _:
+                yield place, leaf
+
+
+def _check_portable(place: str, value: Any) -> None:
+    try:
+        # Large arrays pass by unread, and nothing is kept: what matters is whether it can be done.
+        cloudpickle.Pickler(_Sink(), protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=lambda _: None).dump(value)
+    except Exception as error:
+        path, culprit = _culprit(value, "", {id(value)})
+        inside = f" holds {path!r} ({_type_name(culprit)}), which" if path else f" ({_type_name(value)})"
+        raise TypeError(
+            f"{place}{inside} cannot be carried to a worker process ({error}); create it inside the training function"
+        ) from error
+
+
+class _Sink:
+    """A file that keeps nothing."""
+
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+def _pickled(trainable: Any) -> bytes:
+    module = sys.modules.get(getattr(trainable, "__module__", None) or "")
+    if module is None or _is_importable(module.__name__):
+        return bytes(cloudpickle.dumps(trainable))
+    # E.g. a test module that was imported by its path: it is known under a name that leads nowhere.
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(trainable))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_importable(name: str) -> bool:
+    """Return whether a process that has not yet imported the module would find it; ``__main__`` is taken by value anyway."""
+    parent = name.rpartition(".")[0]
+    if name == "__main__" or (parent and not _is_importable(parent)):
+        return name == "__main__"
+    path = getattr(sys.modules.get(parent), "__path__", None)
+    return any(finder.find_spec(name, path) for finder in sys.meta_path)
+
+
+def _explanation(trainable: Any, error: Exception) -> str:
+    path, culprit = _culprit(trainable, "", {id(trainable)})
+    name = _name(trainable)
+    if not path:
+        return f"{name} ({_type_name(trainable)}) cannot be pickled: {error}; define it as a function or class of a module"
+    return (
+        f"{name} captures {path!r} ({_type_name(culprit)}), which cannot be carried to a worker process ({error}); "
+        "create it inside the function, or pass what it is made from with with_parameters"
+    )
+
+
+def _culprit(holder: Any, path: str, seen: set[int]) -> tuple[str, Any]:
+    """Follow what cannot be pickled down to a value all of whose parts can."""
+    for step, part in _parts(holder):
+        if id(part) in seen or _pickled_size(part) is not None:
+            continue
+        seen.add(id(part))
+        return _culprit(part, _joined(path, step), seen)
+    return path, holder
+
+
+def _joined(path: str, step: str) -> str:
+    if not path:
+        return step.removeprefix(".")
+    return path + (step if step[0] in ".[" else f" -> {step}")
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a value holds, each with the step that leads there: ``name`` captured, ``.attribute`` or ``[item]``."""
+    match value:
+        case types.FunctionType():
+            yield from _captured(value)
+        case types.MethodType():
+            yield ".__self__", value.__self__
+        case functools.partial():
+            yield ".func", value.func
+            yield from ((f".args[{index}]", part) for index, part in enumerate(value.args))
+            yield from ((f".keywords[{key!r}]", part) for key, part in value.keywords.items())
+        case dict():
+            yield from ((f"[{key!r}]", part) for key, part in value.items())
+        case list() | tuple() | set() | frozenset():
+            yield from ((f"[{index}]", part) for index, part in enumerate(value))
+        case _:
+            yield from _attributes(value)
+
+
+def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not yet bound
+            continue
+    for name in sorted(_global_names(function.__code__)):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    yield from ((f".__defaults__[{index}]", part) for index, part in enumerate(function.__defaults__ or ()))
+    yield from ((f".__kwdefaults__[{key!r}]", part) for key, part in (function.__kwdefaults__ or {}).items())
+    yield from ((f".{name}", part) for name, part in vars(function).items())
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    names = {str(step.argval) for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
+    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return names.union(*map(_global_names, inner))
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    held: Mapping[str, Any] = getattr(value, "__dict__", {})
+    for name, part in held.items():
+        match part:
+            case staticmethod() | classmethod():
+                yield f".{name}", part.__func__
+            case property():
+                yield f".{name}", part.fget
+            case types.GetSetDescriptorType() | types.MemberDescriptorType():
+                continue
+            case _:
+                yield f".{name}", part
+    slots = (name for kind in type(value).__mro__ for name in _slots(kind))
+    yield from ((f".{name}", getattr(value, name)) for name in slots if hasattr(value, name))
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    declared = kind.__dict__.get("__slots__", ())
+    names = (declared,) if isinstance(declared, str) else tuple(declared)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def _warning(trainable: Any, size_bytes: int) -> str:
+    sizes = [(_pickled_size(part) or 0, _joined("", step)) for step, part in _parts(trainable)]
+    largest, path = max(sizes, default=(0, ""))
+    what = f", of which {path!r} takes {largest / 2**20:.0f} MiB" if path else ""
+    return (
+        f"{_name(trainable)} is {size_bytes / 2**20:.0f} MiB when pickled{what}; "
+        "load large data inside the function, or hand it over once with with_parameters"
+    )
+
+
+def _size_of_parameters(trainable: Any) -> int:
+    """Return how much `with_parameters` has added to a pickled trainable, in bytes."""
+    return _pickled_size(_given_parameters(trainable)) or 0
+
+
+def _given_parameters(trainable: Any) -> Any:
+    if not isinstance(trainable, types.FunctionType):
+        return getattr(trainable, "given_parameters", None)
+    bound = dict(_captured(trainable)).get("bound")  # see `calling.bind`
+    return [bound.keywords, _given_parameters(bound.func)] if isinstance(bound, functools.partial) else None
+
+
+def _pickled_size(value: Any) -> int | None:
+    try:
+        return len(cloudpickle.dumps(value))
+    except Exception:  # noqa: BLE001  (the user's own reduction methods may raise anything)
+        return None
+
+
+def _name(trainable: Any) -> str:
+    return str(getattr(trainable, "__name__", type(trainable).__name__))
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,380 @@
+"""How events and decisions are written down in the journal, and read back.
+
+A body is a flat dictionary of JSON values: ``t`` the stamp (seconds of experiment time), ``k`` the kind, then the event's own fields,
+then ``d``, what was decided on it, if anything; ``on`` says which of the questions that the event raised a decision answers, where it
+was not the first. Frequent fields have short names: ``id`` trial, ``a`` attempt, ``m`` metrics,
+``c`` checkpoint, ``n`` numbers. The journal puts sequence and epoch in front. Beside events there are *marks*, made by the driver:
+``open`` and ``close`` frame the life of one driver.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, assert_never
+
+from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
+from tuner.core.events import (
+    CheckpointFailed,
+    CheckpointLost,
+    CheckpointRequested,
+    CheckpointSaved,
+    CheckpointStarted,
+    DriverRestarted,
+    Event,
+    Outcome,
+    PauseRequested,
+    ResultReported,
+    ResumeRequested,
+    ResumeType,
+    SearchEnded,
+    StopRequested,
+    SuggestionPostponed,
+    TrialForked,
+    TrialStopRequested,
+    TrialSuggested,
+    TurnEnded,
+    WorkerExited,
+    WorkerStarted,
+)
+from tuner.core.policies import Advice, StopAll
+from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import CheckpointRecord, Failure
+from tuner.core.trial_json import Translate, checkpoint_fields, exploit_fields, exploit_from, failure_fields, failure_from
+from tuner.errors import StorageError
+from tuner.storage import lines
+
+Body = dict[str, Any]
+"""A record of the journal, decoded from JSON."""
+
+OPEN: Final = "open"
+CLOSE: Final = "close"
+"""Kinds of records that are no events."""
+_OPTIONAL_DICT: Final = (dict, type(None))
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "a": int,
+    "c": _OPTIONAL_DICT,
+    "config": dict,
+    "changes": dict,
+    "d": list,
+    "donor": str,
+    "failure": _OPTIONAL_DICT,
+    "id": str,
+    "index": int,
+    "m": dict,
+    "pid": int,
+    "resources": dict,
+    "rule": str,
+    "settings": dict,
+    "tag": str,
+}
+"""The types of a record's fields."""
+RESULT: Final = "result"
+SAVED: Final = "saved"
+ROUTINE_END: Final = "turn"
+"""Field of a record before which a turn ended in routine, see `TurnEnded`: when it ended, in seconds."""
+
+Form = bytes
+"""What all records of some kind have in common, with places for sequence number, epoch, stamp, and what is different."""
+
+
+def _forms(fields: bytes) -> tuple[Form, Form]:
+    """Return the form of a record with these fields, and that of one with `ROUTINE_END` behind them."""
+    begin = lines.HEAD + b'"t":%a,' + fields
+    return begin + b"}", begin + b',"turn":%a}'
+
+
+_RESULT_FORMS: Final = _forms(b'"k":"result","id":"%b","a":%d,"m":%b,"c":null')
+_STARTED_FORMS: Final = _forms(b'"k":"started","id":"%b","a":%d,"pid":%d')
+_EXITED_FORMS: Final = _forms(b'"k":"exited","id":"%b","a":%d,"outcome":"%b","failure":null')
+_TURN_FORMS: Final = _forms(b'"k":"turn"')
+
+
+def encode(event: Event, stamp: float, advice: Sequence[Advice] = (), translate: Translate = dict) -> Body:
+    """Return the record of an event.
+
+    Args:
+        event: What happened.
+        stamp: When, in seconds of experiment time.
+        advice: What was decided on it.
+        translate: Puts configurations into JSON values.
+    """
+    body = {"t": stamp, **_fields(event, translate)}
+    if advice:
+        body["d"] = [_advice_fields(said, translate) for said in advice]
+    return body
+
+
+def spelled(event: Event, stamp: float, routine_end_s: float | None = None) -> tuple[Form, tuple[Any, ...]] | None:
+    """Return the record of an event on which nothing was decided as a form and what stands in it, where it is one of the frequent ones.
+
+    It says the same as what `encode` returns, and is made in a fraction of the time; the metrics of a result stay as the worker has
+    spelled them.
+
+    Args:
+        event: What happened.
+        stamp: When, in seconds of experiment time.
+        routine_end_s: See `ROUTINE_END`; None where no such turn ended.
+
+    Returns:
+        A form, and all that stands in it behind sequence number and epoch, which makes one line of ASCII; None for rare events, for a
+        result with a checkpoint or of unknown text, for a failure, and for what JSON would not say as plainly.
+    """
+    # All in one function, since between two reports the processor's caches belong to the workers, and a call costs more than what it does.
+    latest_s = stamp if routine_end_s is None else stamp + routine_end_s
+    if latest_s.__class__ is not float or latest_s - latest_s != 0.0:  # a NumPy scalar, of which the repr is no number, or not finite
+        return None
+    values: tuple[Any, ...]
+    try:
+        if event.__class__ is ResultReported and event.text and not event.checkpoint and event.trial_id.isalnum():
+            forms, values = _RESULT_FORMS, (stamp, event.trial_id.encode("ascii"), event.attempt, event.text)
+        elif event.__class__ is WorkerStarted and event.trial_id.isalnum():
+            forms, values = _STARTED_FORMS, (stamp, event.trial_id.encode("ascii"), event.attempt, event.pid)
+        elif event.__class__ is WorkerExited and not event.failure and event.trial_id.isalnum():
+            forms, values = _EXITED_FORMS, (stamp, event.trial_id.encode("ascii"), event.attempt, event.outcome.value.encode())
+        elif event.__class__ is TurnEnded and not event.is_routine:
+            forms, values = _TURN_FORMS, (stamp,)
+        else:
+            return None
+    except UnicodeEncodeError:
+        return None
+    return (forms[0], values) if routine_end_s is None else (forms[1], (*values, routine_end_s))
+
+
+def with_configs(event: Event, advice: Sequence[Advice], translate: Translate) -> tuple[Event, Sequence[Advice]]:
+    """Return event and advice with the configurations in them brought back from JSON values."""
+    if isinstance(event, TrialSuggested):
+        event = replace(event, config=translate(event.config))
+    if advice and any(isinstance(said.decision, Exploit) for said in advice):
+        advice = tuple(_with_config(said, translate) for said in advice)
+    return event, advice
+
+
+def _with_config(said: Advice, translate: Translate) -> Advice:
+    decision = said.decision
+    return replace(said, decision=replace(decision, config=translate(decision.config))) if isinstance(decision, Exploit) else said
+
+
+def mark(kind: str, stamp: float, **facts: Any) -> Body:
+    """Return a record that is no event: `OPEN` or `CLOSE`, with facts for people."""
+    return {"t": stamp, "k": kind, **facts}
+
+
+def is_event(body: Mapping[str, Any]) -> bool:
+    """Return whether the record is one that `decode` understands, and not a mark."""
+    return body.get("k") not in (OPEN, CLOSE)
+
+
+def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912  (one case for each event)
+    match event:
+        case ResultReported(trial_id, attempt, metrics, checkpoint):
+            return {"k": RESULT, "id": trial_id, "a": attempt, "m": metrics, "c": checkpoint_fields(checkpoint) if checkpoint else None}
+        case TurnEnded(is_routine):
+            return {"k": "turn", "is_routine": True} if is_routine else {"k": "turn"}
+        case TrialSuggested():
+            return _suggested_fields(event, translate)
+        case WorkerStarted(trial_id, attempt, pid):
+            return {"k": "started", "id": trial_id, "a": attempt, "pid": pid}
+        case WorkerExited(trial_id, attempt, outcome, failure):
+            return {
+                "k": "exited",
+                "id": trial_id,
+                "a": attempt,
+                "outcome": outcome.value,
+                "failure": failure_fields(failure) if failure else None,
+            }
+        case SuggestionPostponed(trial_id):
+            return {"k": "postponed", "id": trial_id}
+        case SearchEnded():
+            return {"k": "search_ended"}
+        case CheckpointRequested(trial_id):
+            return {"k": "checkpoint_requested", "id": trial_id}
+        case CheckpointStarted(trial_id, attempt):
+            return {"k": "saving", "id": trial_id, "a": attempt}
+        case CheckpointSaved(trial_id, attempt, checkpoint):
+            return {"k": SAVED, "id": trial_id, "a": attempt, "c": checkpoint_fields(checkpoint)}
+        case CheckpointFailed(trial_id, attempt, failure):
+            return {"k": "save_failed", "id": trial_id, "a": attempt, "failure": failure_fields(failure)}
+        case CheckpointLost(trial_id, index, why):
+            return {"k": "checkpoint_lost", "id": trial_id, "index": index, "why": why}
+        case StopRequested(rule, is_urgent):
+            return {"k": "stop_requested", "rule": rule, "is_urgent": is_urgent}
+        case TrialStopRequested(trial_id):
+            return {"k": "trial_stop_requested", "id": trial_id}
+        case PauseRequested(trial_id):
+            return {"k": "pause_requested", "id": trial_id}
+        case ResumeRequested(trial_id):
+            return {"k": "resume_requested", "id": trial_id}
+        case TrialForked(trial_id, donor_id, changes, resources, checkpoint):
+            fork = {"donor": donor_id, "changes": dict(changes), "resources": dict(resources), "checkpoint": checkpoint}
+            return {"k": "forked", "id": trial_id, **fork}
+        case DriverRestarted(settings, unfinished, errored, finished):
+            resume = {"unfinished": unfinished.value, "errored": errored.value, "finished": finished.value}
+            return {"k": "restarted", "settings": settings.as_fields(), **resume}
+        case _:
+            assert_never(event)
+
+
+def _suggested_fields(event: TrialSuggested, translate: Translate) -> Body:
+    return {
+        "k": "suggested",
+        "id": event.trial_id,
+        "config": translate(event.config),
+        "resources": dict(event.resources),
+        "tag": event.experiment_tag,
+        "failure": failure_fields(event.failure) if event.failure else None,
+    }
+
+
+def _advice_fields(advice: Advice, translate: Translate) -> Body:
+    decision = advice.decision
+    fields: Body = {"k": _kind_of(decision)}
+    if isinstance(decision, Exploit):
+        fields |= exploit_fields(decision, translate)
+    else:
+        fields |= {} if isinstance(decision, StopAll) else {"id": decision.trial_id}
+        fields |= {"rule": decision.reason.rule, "n": dict(decision.reason.numbers)}
+    if isinstance(decision, Stop) and decision.is_complete:
+        fields["is_complete"] = True
+    if isinstance(decision, Resize):
+        fields["resources"] = dict(decision.resources)
+    if advice.question:
+        fields["on"] = advice.question
+    return fields
+
+
+def _kind_of(decision: Decision | StopAll) -> str:  # noqa: PLR0911  (one case for each decision)
+    match decision:
+        case StopAll():
+            return "stop_all"
+        case Stop():
+            return "stop"
+        case Pause():
+            return "pause"
+        case Resume():
+            return "resume"
+        case Save():
+            return "save"
+        case Exploit():
+            return "exploit"
+        case Resize():
+            return "resize"
+        case _:
+            assert_never(decision)
+
+
+def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[Advice, ...]]:
+    """Return event, stamp and what was decided of a record.
+
+    Raises:
+        StorageError: If the record is of a kind or shape that this version does not know.
+    """
+    kind = body.get("k")
+    event_of = _EVENTS.get(kind) if isinstance(kind, str) else None
+    if event_of is None:
+        raise StorageError(f"record {body.get('q')} is of the unknown kind {kind!r:.80}, which a newer version can read")
+    try:
+        _check_types(body)
+        return event_of(body), stamp_of(body), tuple(Advice(fields.get("on", 0), _decision(fields)) for fields in body.get("d", ()))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
+        raise StorageError(
+            f"record {body.get('q')} of kind {kind!r} is not as this version writes it ({cause!r:.200}); a newer version wrote it, or it "
+            "was changed on purpose, as its checksum is right"
+        ) from cause
+
+
+def stamp_of(body: Mapping[str, Any], name: str = "t") -> float:
+    """Return when the record was written, or another time in it, in seconds of experiment time.
+
+    Raises:
+        StorageError: If it is no finite number.
+    """
+    stamp = body.get(name)
+    try:
+        if isinstance(stamp, int | float) and math.isfinite(stamp):
+            return float(stamp)
+    except OverflowError:  # an integer beyond all floats
+        pass
+    what = f"record {body.get('q')} of kind {body.get('k')!r:.80} is not as this version writes it"
+    raise StorageError(f"{what}: {name!r} is {stamp!r:.80}; a newer version wrote it")
+
+
+def _check_types(body: Mapping[str, Any]) -> None:
+    """Raise TypeError where a field has another type than it is written with: what follows from it would fail far from here."""
+    for name, value in body.items():
+        if name in _TYPES and not isinstance(value, _TYPES[name]):
+            raise TypeError(f"{name} is {value!r:.80}")
+
+
+def _result(body: Mapping[str, Any]) -> Event:
+    return ResultReported(body["id"], body["a"], body["m"], _checkpoint(body["c"]))
+
+
+def _suggested(body: Mapping[str, Any]) -> Event:
+    return TrialSuggested(body["id"], body["config"], body["resources"], body["tag"], _failure(body["failure"]))
+
+
+def _exited(body: Mapping[str, Any]) -> Event:
+    return WorkerExited(body["id"], body["a"], Outcome(body["outcome"]), _failure(body["failure"]))
+
+
+def _checkpoint_failed(body: Mapping[str, Any]) -> Event:
+    return CheckpointFailed(body["id"], body["a"], failure_from(body["failure"]))
+
+
+def _failure(fields: Mapping[str, Any] | None) -> Failure | None:
+    return None if fields is None else failure_from(fields)
+
+
+def _checkpoint(fields: Mapping[str, Any] | None) -> CheckpointRecord | None:
+    return None if fields is None else CheckpointRecord(**fields)
+
+
+def _decision(fields: Mapping[str, Any]) -> Decision | StopAll:  # noqa: PLR0911  (one case for each decision)
+    reason = Reason(fields["rule"], fields["n"])
+    if fields["k"] == "stop_all":
+        return StopAll(reason)
+    trial_id = fields["id"]
+    match fields["k"]:
+        case "stop":
+            return Stop(trial_id, reason, fields.get("is_complete", False))
+        case "pause":
+            return Pause(trial_id, reason)
+        case "resume":
+            return Resume(trial_id, reason)
+        case "save":
+            return Save(trial_id, reason)
+        case "exploit":
+            return exploit_from(fields)
+        case "resize":
+            return Resize(trial_id, fields["resources"], reason)
+        case kind:
+            raise ValueError(f"unknown decision {kind!r}")
+
+
+_EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
+    RESULT: _result,
+    "turn": lambda body: TurnEnded(body.get("is_routine", False)),
+    "suggested": _suggested,
+    "postponed": lambda body: SuggestionPostponed(body["id"]),
+    "search_ended": lambda _: SearchEnded(),
+    "started": lambda body: WorkerStarted(body["id"], body["a"], body["pid"]),
+    "exited": _exited,
+    "checkpoint_requested": lambda body: CheckpointRequested(body["id"]),
+    "saving": lambda body: CheckpointStarted(body["id"], body["a"]),
+    SAVED: lambda body: CheckpointSaved(body["id"], body["a"], CheckpointRecord(**body["c"])),
+    "save_failed": _checkpoint_failed,
+    "checkpoint_lost": lambda body: CheckpointLost(body["id"], body["index"], body["why"]),
+    "stop_requested": lambda body: StopRequested(body["rule"], body["is_urgent"]),
+    "trial_stop_requested": lambda body: TrialStopRequested(body["id"]),
+    "pause_requested": lambda body: PauseRequested(body["id"]),
+    "resume_requested": lambda body: ResumeRequested(body["id"]),
+    "forked": lambda body: TrialForked(body["id"], body["donor"], body["changes"], body["resources"], body["checkpoint"]),
+    "restarted": lambda body: DriverRestarted(
+        ExperimentSettings.from_fields(body["settings"]),
+        ResumeType(body["unfinished"]),
+        ResumeType(body["errored"]),
+        ResumeType(body["finished"]),
+    ),
+}

@@ -1,0 +1,168 @@
+"""Making the best of a damaged journal, for those who have no backup and ask for it.
+
+Where a single bit was flipped, the line's checksum tells which: it is turned back, and nothing is lost. Where more is gone, the journal is
+cut there. What lies before it is exact; of what lies behind it nobody can tell what it rested on, so it is kept aside, named, and done
+again. Nothing is ever thrown away.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tuner.errors import DamagedJournal, StorageError
+from tuner.storage import atomic
+from tuner.storage.disk import LOCAL_DISK, Disk
+from tuner.storage.layout import journal_directory, segments_in
+
+from .reader import Walk, verified
+from .records import RESULT
+from .result_index import RESULT_OF
+from .segments import body_of
+
+ASIDE_PREFIX: Final = "damaged-"
+_MENDABLE_BYTES: Final = 4096
+"""A longer stretch is not searched for the flipped bit: it would take long, and the checksum might be met by chance."""
+
+_log = logging.getLogger("tuner")
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What became of a damaged journal.
+
+    Attributes:
+        mended: Where a flipped bit was turned back: file and byte at which its line begins.
+        cut_at: File and byte at which the journal was cut, None if it did not have to be.
+        lost: How many results of each trial lay behind the cut.
+    """
+
+    mended: tuple[tuple[Path, int], ...] = ()
+    cut_at: tuple[Path, int] | None = None
+    lost: Mapping[str, int] = field(default_factory=dict)
+
+
+def salvage(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Salvaged:
+    """Bring a damaged journal into a state in which the experiment can be continued; one that is sound is left as it is.
+
+    Every file that is changed is kept beside it, as ``damaged-<name>``.
+
+    Args:
+        experiment: Directory of the experiment, whose lock the caller holds.
+        disk: Where it lies.
+
+    Returns:
+        What was done, which is also told as warnings.
+
+    Raises:
+        DamagedJournal: If nothing of the journal could be kept; it is left as it was.
+        StorageError: If it cannot be read or written.
+    """
+    mended: list[tuple[Path, int]] = []
+    while damage := _find_damage(experiment, disk):
+        path, offset = damage
+        try:
+            if not _mend(path, offset, disk):
+                return Salvaged(tuple(mended), damage, _cut(experiment, path, offset, disk))
+        except OSError as cause:
+            raise StorageError(f"the damage in journal {path} cannot be mended: {cause}") from cause
+        _log.warning("journal %s: a flipped bit in the line at byte %d was turned back, nothing of it is lost", path, offset)
+        mended.append(damage)
+    return Salvaged(tuple(mended))
+
+
+def _find_damage(experiment: str | os.PathLike[str], disk: Disk) -> tuple[Path, int] | None:
+    try:
+        for _ in verified(experiment, 0, disk):
+            pass
+    except DamagedJournal as damage:
+        if damage.path is None:
+            raise
+        return Path(damage.path), damage.offset
+    return None
+
+
+def _mend(path: Path, offset: int, disk: Disk) -> bool:
+    """Turn back the one bit whose flipping explains what is wrong at this byte, if there is one."""
+    data = disk.read(path)
+    line_end = data.find(b"\n", offset)
+    stretch_end = data.find(b"\n", line_end + 1) + 1 or len(data)  # a line break may have come into the line, or have gone from it
+    if line_end < 0 or stretch_end - offset > _MENDABLE_BYTES or body_of(data[offset:line_end]) is not None:
+        return False
+    stretch = bytearray(data[offset:stretch_end])
+    for position in range(len(stretch)):
+        for bit in range(8):
+            stretch[position] ^= 1 << bit
+            if body_of(bytes(stretch[: max(stretch.find(b"\n"), 0)])) is not None:
+                whole = data[:offset] + bytes(stretch) + data[stretch_end:]
+                if _reaches_beyond(path, whole, offset):
+                    _replace(path, data, whole, disk)
+                    return True
+            stretch[position] ^= 1 << bit
+    return False
+
+
+def _reaches_beyond(path: Path, data: bytes, offset: int) -> bool:
+    """Return whether the line at this byte is the one that has to stand there."""
+    walk = Walk()
+    try:
+        for at, _ in walk.through(path, data, None):
+            if at >= offset:
+                return True
+    except (DamagedJournal, ValueError):
+        return offset == 0 and walk.tail is not None
+    return walk.torn_at is None
+
+
+def _replace(path: Path, before: bytes, after: bytes, disk: Disk) -> None:
+    aside = _aside(path, disk)
+    atomic.write_bytes(aside, before, disk=disk)
+    atomic.write_bytes(path, after, disk=disk)
+
+
+def _cut(experiment: str | os.PathLike[str], path: Path, offset: int, disk: Disk) -> dict[str, int]:
+    segments = [segment for _, segment in segments_in(journal_directory(experiment), disk)]
+    behind = segments[segments.index(path) + 1 :]
+    data = disk.read(path)
+    kept = data[:offset]
+    if not (kept.count(b"\n") > 1 or segments.index(path)):
+        raise DamagedJournal(f"journal {path} is damaged at byte {offset}, and no record stands before that; restore it from a backup")
+    lost = Counter(_trials_of(data[offset:]))
+    for segment in behind:
+        lost.update(_trials_of(disk.read(segment)))
+    for segment in reversed(behind):  # the last first, so that what a crash leaves is cut again at the same place
+        disk.rename(segment, _aside(segment, disk))
+    if kept:
+        _replace(path, data, kept, disk)
+    else:
+        disk.rename(path, _aside(path, disk))
+    disk.sync_directory(path.parent)
+    _log.warning(
+        "journal %s is damaged at byte %d and was cut there; what lay behind it is kept beside it and done again: %s",
+        path,
+        offset,
+        ", ".join(f"{number} results of trial {trial_id}" for trial_id, number in sorted(lost.items())) or "no results",
+    )
+    return dict(lost)
+
+
+def _trials_of(data: bytes) -> list[str]:
+    """Return for each result that stands in the data whose it is."""
+    bodies = (body_of(line) for line in data.split(b"\n"))
+    found = (RESULT_OF.match(body) for body in bodies if body and RESULT.encode() in body)
+    return [match[1].decode() for match in found if match]
+
+
+def _aside(path: Path, disk: Disk) -> Path:
+    """Return an unused name beside the file."""
+    taken = set()
+    with suppress(OSError):
+        taken = set(disk.names(path.parent))
+    names = (f"{ASIDE_PREFIX}{path.name}" + (f".{number}" if number else "") for number in range(len(taken) + 1))
+    return path.with_name(next(name for name in names if name not in taken))

@@ -1,0 +1,264 @@
+"""Where the rows of a trial come from: every result as it was reported."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Protocol, final
+
+from tuner.core.result import CHECKPOINT_DIR_NAME, ITERATIONS_SINCE_RESTORE, TRAINING_ITERATION
+from tuner.core.trial import Trial, checkpoint_directory_name
+
+from .records import RESULT
+from .result_index import ResultIndex
+from .result_index import rows as journal_rows
+
+Row = dict[str, Any]
+"""A result, nested as reported, with the auto-filled keys but without ``config``."""
+Reported = tuple[str, int, int | None, Row]
+"""The trial that reported a result, its branch, see `surviving`, where its attempt began, likewise, and the result."""
+
+
+class Rows(Protocol):
+    """The results of an experiment's trials."""
+
+    def of(self, trial_id: str) -> list[Row]:
+        """Return the trial's results in the order in which they were reported, one for each iteration; empty if it never reported.
+
+        What an attempt reported beyond the iteration at which a later attempt went on is superseded by what that one reported. Not so
+        where the trial went on from another trial's checkpoint: what it had reported until then stays, and iterations may repeat.
+        """
+
+    def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
+        """Return the configuration in force at each of these results; None where it never changed."""
+
+    def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
+        """Yield all that these trials reported, also what is superseded; each trial's results in their order, those of several mixed.
+
+        A result tells the checkpoint that was saved after it, where `of` tells only of one that was reported with it.
+
+        Args:
+            trial_ids: The trials.
+            are_few: Look these up instead of going through the results of all trials.
+        """
+
+    def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the configuration of each of the trial's branches, see `current`; empty where it never changed."""
+
+
+@final
+class MemoryRows:
+    """Rows that were never on a disk.
+
+    Args:
+        results: The results of each trial, by its id, in the order they were reported.
+        branches: The branch of each of them, see `current`; a trial that is not there has one only.
+        configs: The configuration of each branch; a trial that is not there has one only.
+    """
+
+    def __init__(
+        self,
+        results: Mapping[str, Sequence[Mapping[str, Any]]],
+        branches: Mapping[str, Sequence[int]] | None = None,
+        configs: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    ) -> None:
+        self._results = results
+        self._branches = branches or {}
+        self._configs = configs or {}
+
+    def of(self, trial_id: str) -> list[Row]:
+        """Return the trial's results."""
+        return [row for _, row in self._current(trial_id)]
+
+    def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
+        """Return the configuration in force at each of the trial's results; None where it never changed."""
+        return _configs_of(self._current(trial_id), self.configs_by_branch(trial_id))
+
+    def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
+        """Yield all that these trials reported, one trial after the other."""
+        for trial_id in trial_ids:
+            for branch, resumed, result in self._reported(trial_id):
+                yield trial_id, branch, resumed, dict(result)
+
+    def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the configuration of each of the trial's branches; empty where it never changed."""
+        return self._configs.get(trial_id, ())
+
+    def _reported(self, trial_id: str) -> Iterator[tuple[int, None, Mapping[str, Any]]]:
+        return zip(self._branches.get(trial_id) or repeat(0), repeat(None), self._results.get(trial_id, ()), strict=False)
+
+    def _current(self, trial_id: str) -> list[tuple[int, Row]]:
+        return current(self._reported(trial_id))
+
+
+@final
+class JournalRows:
+    """Rows read from an experiment's journal, which is gone through once, when the first of them are asked for.
+
+    Args:
+        experiment_path: Directory of the experiment. Results that are reported after the first question are not seen.
+        histories: See `histories_of`.
+    """
+
+    def __init__(self, experiment_path: str | os.PathLike[str], histories: Mapping[str, History] | None = None) -> None:
+        self._path = experiment_path
+        self._histories = histories or {}
+        self._index: ResultIndex | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JournalRows, (self._path, self._histories)  # the index is made anew where it is needed
+
+    def of(self, trial_id: str) -> list[Row]:
+        """Return the trial's results.
+
+        Raises:
+            DamagedJournal: If records are missing or do not verify.
+        """
+        return [row for _, row in self._current(trial_id)]
+
+    def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
+        """Return the configuration in force at each of the trial's results; None where it never changed."""
+        configs = self.configs_by_branch(trial_id)
+        return _configs_of(self._current(trial_id), configs) if configs else None
+
+    def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
+        """Yield all that these trials reported, in one pass over the journal unless they are few.
+
+        Raises:
+            DamagedJournal: If records are missing or do not verify.
+        """
+        if are_few:
+            records: Iterable[Mapping[str, Any]] = itertools.chain.from_iterable(map(self._records, trial_ids))
+        else:
+            records = journal_rows(self._path, trial_ids)
+        return _reported(records, self._histories)
+
+    def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the configuration of each of the trial's branches; empty where it never changed."""
+        history = self._histories.get(trial_id, _PLAIN)
+        return history.configs if history.grafted else ()
+
+    def _records(self, trial_id: str) -> Iterator[dict[str, Any]]:
+        if self._index is None:
+            self._index = ResultIndex(self._path)
+        return self._index.of(trial_id)
+
+    def _current(self, trial_id: str) -> list[tuple[int, Row]]:
+        results = (record for record in self._records(trial_id) if record["k"] == RESULT)
+        return current(_counted(results, self._histories.get(trial_id, _PLAIN)))
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What has to be known of a trial's attempts to tell which of its results count.
+
+    Attributes:
+        superseded: The last attempt whose results no longer count, since the trial began anew after it; 0 for none.
+        grafted: The last attempt before each exploit, oldest first.
+        configs: The configuration until each of them, and the last one behind them.
+    """
+
+    superseded: int = 0
+    grafted: tuple[int, ...] = ()
+    configs: tuple[Mapping[str, Any], ...] = ()
+
+    def branch_of(self, attempt: int) -> int:
+        """Return behind how many exploits an attempt lies."""
+        return bisect_left(self.grafted, attempt)
+
+
+_PLAIN = History()
+
+
+def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
+    """Return the history of each trial that has begun anew, or gone on from another one's checkpoint."""
+    return {
+        trial.trial_id: History(
+            trial.superseded_attempt,
+            tuple(graft.attempt for graft in trial.grafts),
+            (*(graft.config for graft in trial.grafts), trial.config),
+        )
+        for trial in trials
+        if trial.superseded_attempt or trial.grafts
+    }
+
+
+def _counted(records: Iterable[Mapping[str, Any]], history: History) -> Iterator[tuple[int, int | None, Mapping[str, Any]]]:
+    """Yield what `current` takes of a trial's records, without what a dead attempt's worker still sent after the next one had reported."""
+    latest = history.superseded
+    for record in records:
+        attempt, metrics = record["a"], record["m"]
+        if attempt >= max(latest, history.superseded + 1):
+            yield history.branch_of(attempt), _beginning(metrics) if attempt > latest else None, metrics
+            latest = attempt
+
+
+def _beginning(first: Mapping[str, Any]) -> int | None:
+    """Return the iteration behind which an attempt began whose first result this is; None where that is not known."""
+    iteration, since = first.get(TRAINING_ITERATION), first.get(ITERATIONS_SINCE_RESTORE)
+    return iteration - since if isinstance(iteration, int) and isinstance(since, int) else None
+
+
+def _reported(records: Iterable[Mapping[str, Any]], histories: Mapping[str, History]) -> Iterator[Reported]:
+    """Yield what records of results and saved checkpoints tell, as `_counted`; each result once it can no longer get a checkpoint."""
+    latest: dict[str, int] = {}
+    held: dict[str, Reported] = {}
+    for record in records:
+        trial_id, attempt = record["id"], record["a"]
+        history = histories.get(trial_id, _PLAIN)
+        if attempt < latest.get(trial_id, history.superseded + 1):
+            continue
+        if record["k"] != RESULT:
+            if latest.get(trial_id) == attempt:
+                held[trial_id][3][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(record["c"]["index"])
+            continue
+        if trial_id in held:
+            yield held[trial_id]
+        metrics = record["m"]
+        resumed = _beginning(metrics) if latest.get(trial_id) != attempt else None
+        latest[trial_id] = attempt
+        held[trial_id] = trial_id, history.branch_of(attempt) if history.grafted else 0, resumed, metrics
+    yield from held.values()
+
+
+def current(results: Iterable[tuple[int, int | None, Mapping[str, Any]]]) -> list[tuple[int, Row]]:
+    """Return the results that no later attempt has superseded, each behind the number of its branch.
+
+    Args:
+        results: All that one trial reported, in that order, each behind its branch and where its attempt began, see `surviving`.
+    """
+    reported = list(results)
+    places = surviving((branch, resumed, result.get(TRAINING_ITERATION)) for branch, resumed, result in reported)
+    return [(branch, dict(result)) for branch, _, result in map(reported.__getitem__, places)]
+
+
+def surviving(results: Iterable[tuple[int, int | None, int | None]]) -> list[int]:
+    """Return the places of the results that no later attempt has superseded.
+
+    Args:
+        results: All that one trial reported, in that order, by three numbers: the branch, which is how many exploits lay behind the trial;
+            of the first result of an attempt the iteration behind which the attempt began, None for the others and where that is not
+            known; and the iteration, None for one above the result before. Within a branch, an iteration that is not above the one before
+            it shows as well that an attempt went on from an earlier checkpoint.
+    """
+    places: list[int] = []
+    iterations: list[int] = []
+    branch, num_earlier = 0, 0
+    for place, (number, resumed, told) in enumerate(results):
+        if number != branch:
+            branch, num_earlier = number, len(places)
+        iteration = len(places) + 1 if told is None else told
+        last = iteration - 1 if resumed is None else min(resumed, iteration - 1)
+        while len(places) > num_earlier and iterations[-1] > last:
+            del places[-1], iterations[-1]
+        places.append(place)
+        iterations.append(iteration)
+    return places
+
+
+def _configs_of(rows: Sequence[tuple[int, Row]], configs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
+    return [configs[min(branch, len(configs) - 1)] for branch, _ in rows] if len(configs) > 1 else None

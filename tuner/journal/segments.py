@@ -1,0 +1,144 @@
+r"""The journal's files: lines that verify, and the segment that is being written.
+
+A line is ``<CRC-32 of the body, 8 hex digits> <body>\n``, and the body is strict JSON that begins with its sequence number ``q`` and the
+epoch ``e`` of the driver that wrote it. The first line of a segment is its header; it names the format and repeats number and CRC of
+the last record before it, so that a lost segment shows. Segments are named by the number of their first record, and a segment counts
+up to where the next one begins: that is how lines which a failed sync has put in doubt are written again elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple, final
+
+from tuner.storage import strict_json
+from tuner.storage.atomic import temporary_sibling
+from tuner.storage.disk import Disk, Whereabouts
+from tuner.storage.layout import segment_path
+from tuner.storage.lines import LINE
+
+FORMAT: Final = 1
+HEADER: Final = "segment"
+_CRC_DIGITS: Final = 8
+
+
+class Tail(NamedTuple):
+    """Where a journal ends; a tuple, since each record makes a new one.
+
+    Attributes:
+        sequence: Number of the last record, 0 without any.
+        crc: CRC-32 of its body.
+        epoch: Highest epoch that was seen: how many drivers have opened the journal.
+    """
+
+    sequence: int = 0
+    crc: int = 0
+    epoch: int = 0
+
+
+START: Final = Tail()
+"""The end of a journal in which nothing has been written."""
+
+
+def line_of(body: bytes) -> bytes:
+    """Return the line of a body."""
+    return LINE % (zlib.crc32(body), body)
+
+
+def checked(line: bytes) -> tuple[bytes, int] | None:
+    """Return body and CRC-32 of a line, given without its line break; None if it does not verify."""
+    body = line[_CRC_DIGITS + 1 :]
+    crc = zlib.crc32(body)
+    return (body, crc) if body and line[: _CRC_DIGITS + 1] == b"%08x " % crc else None
+
+
+def body_of(line: bytes) -> bytes | None:
+    """Return the body of a line, given without its line break; None if it does not verify."""
+    found = checked(line)
+    return found[0] if found else None
+
+
+def header_line(first: int, previous: Tail, epoch: int) -> bytes:
+    """Return the first line of a segment.
+
+    Args:
+        first: Number of its first record.
+        previous: The record before that.
+        epoch: Epoch of the driver that writes it.
+    """
+    header = {"k": HEADER, "v": FORMAT, "e": epoch, "first": first, "previous": [previous.sequence, previous.crc]}
+    return line_of(strict_json.to_bytes(header))
+
+
+@final
+class Segment:
+    """The segment that is being written. Its methods raise OSError and leave the file as if they had not been called.
+
+    Args:
+        directory: The journal's directory.
+        first: Number of its first record.
+        content: What it begins with, the header first.
+        disk: Where it lies.
+        sync: Bring file and name to the platter at once.
+    """
+
+    def __init__(self, directory: Path, first: int, content: bytes, disk: Disk, *, sync: bool) -> None:
+        self.first = first
+        self.path = segment_path(directory, first)
+        self.size_bytes = 0
+        self._disk = disk
+        self._is_ragged = False
+        # Under a temporary name first: a segment never exists without its header, and one that is replaced never vanishes.
+        temporary = temporary_sibling(self.path)
+        self._descriptor = disk.create(temporary)
+        disk.hold(self._descriptor)  # so that another driver finds this one even where the lock file was deleted
+        try:
+            self.write(content)
+            if sync:
+                self.sync()
+            disk.rename(temporary, self.path)
+            if sync:
+                disk.sync_directory(directory)
+        except BaseException:
+            self.close()
+            with suppress(OSError):
+                disk.remove(temporary)
+            raise
+
+    def write(self, data: bytes) -> None:
+        """Append with one call, all or nothing."""
+        if self._is_ragged:
+            self._cut_back()
+        self._is_ragged = True
+        try:
+            taken = self._disk.write(self._descriptor, data)
+            if taken != len(data):
+                raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}, only {taken} of {len(data)} bytes were taken")  # noqa: TRY301
+        except BaseException:
+            with suppress(OSError):  # then it is tried again before the next write
+                self._cut_back()
+            raise
+        self.size_bytes += taken
+        self._is_ragged = False
+
+    def _cut_back(self) -> None:
+        self._disk.truncate(self._descriptor, self.size_bytes)
+        self._is_ragged = False
+
+    def whereabouts(self) -> Whereabouts:
+        """Return whether its path still names it."""
+        return self._disk.whereabouts(self._descriptor, self.path)
+
+    def sync(self) -> None:
+        """Return when all that was written is on the platter."""
+        self._disk.sync(self._descriptor)
+
+    def close(self) -> None:
+        """Give the file back; what it has not yet told of errors is told by `sync`."""
+        with suppress(OSError):
+            self._disk.close(self._descriptor)
+        self._descriptor = -1  # the number will mean another file soon

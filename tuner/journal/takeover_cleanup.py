@@ -1,0 +1,123 @@
+"""What a driver does to an experiment's directory when it takes it over, and when it could not begin after all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tuner.errors import StorageError
+from tuner.storage import checkpoints, layout
+from tuner.storage.declaration import read_declaration
+from tuner.storage.layout import journal_directory
+
+from .completeness import remains_in
+from .reader import read
+
+_log = logging.getLogger("tuner")
+
+
+def sweep(experiment: str | os.PathLike[str], recorded: Mapping[str, Collection[str] | None]) -> list[Path]:
+    """Remove what died before it was finished, or before the journal came to know of it.
+
+    These are staging directories and temporary files, and checkpoints that were renamed but never recorded, or superseded but not yet
+    deleted. What cannot be removed is told and left.
+
+    Args:
+        experiment: Directory of the experiment, whose lock the caller holds.
+        recorded: For each trial the names of its checkpoints, None to keep whatever there is. Directories of others are not looked at.
+
+    Returns:
+        What was removed.
+    """
+    directory = Path(experiment)
+    removed = [path for name in ("", *layout.SWEPT) for path in _swept(os.fspath(directory / name), None)]
+    with os.scandir(directory) as entries:
+        trials = sorted(entry.name for entry in entries if entry.name in recorded and entry.is_dir(follow_symlinks=False))
+    for trial_id in trials:
+        removed += _swept(layout.trial_path(directory, trial_id), recorded[trial_id])
+    return removed
+
+
+def _swept(folder: str, recorded: Collection[str] | None) -> list[Path]:
+    try:
+        return [Path(folder, name) for name in checkpoints.sweep(folder, recorded)]
+    except OSError as refusal:
+        _log.warning("unfinished files in %s cannot be removed: %s", folder, refusal)
+        return []
+
+
+def check_ours(directory: Path) -> None:
+    """Check that a directory may be cleared.
+
+    Raises:
+        StorageError: If it is not recognisable as a tuner experiment.
+    """
+    try:
+        read_declaration(directory)
+    except StorageError as cause:
+        raise StorageError(
+            f"{str(directory)!r} is not removed, since it is not recognisable as a tuner experiment ({cause}); remove it yourself, or "
+            "choose another name"
+        ) from cause
+
+
+def clear(experiment: str | os.PathLike[str]) -> list[str]:
+    """Remove an experiment whose lock the caller holds, so that another can begin in its directory.
+
+    What the engine has made there is removed, with everything in the directories of trials, and nothing else. The declaration goes
+    last: an experiment of which only a part was removed can be told to be one, and removed again.
+
+    Args:
+        experiment: Directory of the experiment.
+
+    Returns:
+        The names of what is left, since it is none of the experiment's.
+
+    Raises:
+        StorageError: If the directory holds no experiment of ours that is whole enough to be sure of it, or something cannot be removed.
+    """
+    directory = Path(experiment)
+    check_ours(directory)
+    entries = sorted(directory.iterdir())
+    own = [path for path in entries if layout.is_own(path.name) and path.name not in (layout.LOCK, layout.DECLARATION)]
+    try:
+        for path in own:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        (directory / layout.DECLARATION).unlink()
+    except OSError as cause:
+        raise StorageError(f"the experiment in {str(directory)!r} cannot be removed: {cause}; remove the rest yourself") from cause
+    return [path.name for path in entries if not layout.is_own(path.name)]
+
+
+@contextmanager
+def nothing_left_behind(experiment: str | os.PathLike[str]) -> Iterator[None]:
+    """Undo the beginnings of a new experiment, where an error comes before anything has happened in it.
+
+    Args:
+        experiment: Directory of the experiment, whose lock the caller holds.
+    """
+    try:
+        yield
+    except Exception:
+        with suppress(OSError, StorageError):
+            # Where files of trials are left, a journal without a record was deleted by somebody else.
+            if next(read(experiment), None) is None and not remains_in(Path(experiment)):
+                _withdraw(Path(experiment))
+        raise
+
+
+def _withdraw(directory: Path) -> None:
+    journal = journal_directory(directory)
+    checkpoints.sweep(directory)
+    for path in (*journal.glob("*"), directory / layout.ENVIRONMENT, directory / layout.DECLARATION):
+        path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        journal.rmdir()
+    (directory / layout.LOCK).unlink()  # last, since from then on another driver may begin here

@@ -1,0 +1,390 @@
+"""The journal: every fact and every decision of an experiment, written before anybody acts on it.
+
+The driver appends the records of one turn, flushes them with a single write, and only then answers workers. What is written survives
+the death of every process of ours; what is *synced* survives a power cut too. Reading is in `recovery`, fast access to the results of
+single trials in `rows`; both are offered here as well.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Final, Self, final
+
+from tuner.errors import StorageError, StorageLost
+from tuner.storage.disk import LOCAL_DISK, Disk
+from tuner.storage.layout import journal_directory
+from tuner.storage.lines import HEAD, filled
+from tuner.storage.strict_json import opaque, to_bytes
+
+from .reader import read, recover
+from .result_index import ResultIndex, rows
+from .segments import START, Segment, Tail, header_line
+from .syncer import SYNC_WINDOW_S, Syncer
+
+__all__ = ["START", "Journal", "JournalStatistics", "ResultIndex", "SyncPolicy", "Tail", "read", "recover", "rows"]
+
+SEGMENT_BYTES: Final = 32 << 20
+_BODY: Final = HEAD + b"%b"
+
+
+class SyncPolicy(enum.StrEnum):
+    """What a power cut may cost; the death of processes never costs a record that was flushed."""
+
+    PROCESS = "process"
+    """Nothing is synced: for scratch disks."""
+    GROUP = "group"
+    """A thread syncs at most every 50 ms: that much may be lost."""
+    STRICT = "strict"
+    """`Journal.flush` waits for the platter: nothing is lost."""
+
+
+@dataclass(slots=True)
+class JournalStatistics:
+    """What the journal has cost so far.
+
+    Attributes:
+        num_records: Records written.
+        num_bytes: Their size.
+        num_writes: System calls to write them.
+        num_syncs: Syncs, the thread's included.
+        driver_s: Seconds for which the driver's loop was kept: encoding, writing, and the syncs it waited for.
+        syncer_cpu_s: CPU seconds of the syncing thread.
+    """
+
+    num_records: int = 0
+    num_bytes: int = 0
+    num_writes: int = 0
+    num_syncs: int = 0
+    driver_s: float = 0.0
+    syncer_cpu_s: float = 0.0
+
+
+@final
+class Journal:
+    """Writes an experiment's journal; to be used by one thread, that of the driver.
+
+    Each opening begins a new segment and a new epoch. Where the disk refuses, nothing is lost and nothing half written: the records stay
+    in memory, `flush` raises, and is called again when the disk may have recovered. After a failed sync, which may have lost what it was
+    to save, the file is not trusted any more: all records since the last good sync are written again, into a new segment.
+
+    Args:
+        experiment: Directory of the experiment, whose lock the caller holds.
+        tail: Where the journal ends, from `recover`; `START` for a new one.
+        sync: See `SyncPolicy`.
+        segment_bytes: Size from which on a new segment is begun.
+        has_syncer: Whether, under ``"group"``, a thread syncs; without it the caller calls `sync_in_background` in time.
+        disk: Where it lies.
+        is_ours: Tells whether the experiment's lock is still held; None to take that for granted.
+        look_period_s: How often, in seconds at most, `flush` looks whether the segment and the lock are still in their places.
+        on_segment: Told of each segment that has been begun, and synced where anything is: its epoch, and the number of its first record.
+            None for nobody.
+
+    Raises:
+        StorageError: If the first segment cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> experiment = tempfile.mkdtemp()
+        >>> with Journal(experiment) as journal:
+        ...     journal.append({"t": 0.0, "k": "turn"})
+        ...     journal.flush()
+        >>> list(read(experiment))
+        [{'q': 1, 'e': 1, 't': 0.0, 'k': 'turn'}]
+    """
+
+    def __init__(
+        self,
+        experiment: str | os.PathLike[str],
+        tail: Tail = START,
+        *,
+        sync: SyncPolicy | str = SyncPolicy.GROUP,
+        segment_bytes: int = SEGMENT_BYTES,
+        has_syncer: bool = True,
+        disk: Disk = LOCAL_DISK,
+        on_segment: Callable[[int, int], None] | None = None,
+        is_ours: Callable[[], bool] | None = None,
+        look_period_s: float = SYNC_WINDOW_S,
+    ) -> None:
+        self.policy = SyncPolicy(sync)
+        self.epoch = tail.epoch + 1
+        self.statistics = JournalStatistics()
+        self._disk = disk
+        self._directory = journal_directory(experiment)
+        self._segment_bytes = segment_bytes
+        self._on_segment = on_segment
+        self._is_ours = is_ours
+        self._look_period_s = look_period_s
+        self._looked_s = -math.inf
+        self._loss: StorageLost | None = None
+        self._pid = os.getpid()
+        self._staged: list[bytes] = []
+        self._sequence, self._crc = tail.sequence, tail.crc
+        """Of the last record that was appended."""
+        self._written = self._synced = (tail.sequence, tail.crc)
+        self._unsynced: deque[tuple[tuple[int, int], bytes]] = deque()
+        """Lines that were written together, with number and CRC of the last of their records."""
+        self._is_condemned = self._is_rotation_due = False
+        # Held while the file is synced or exchanged, so that the thread never syncs a descriptor that means another file by now.
+        self._file_lock = threading.Lock()
+        try:
+            disk.make_directory(self._directory)
+            if self.policy is not SyncPolicy.PROCESS:
+                disk.sync_directory(self._directory.parent)
+            self._segment = self._new_segment(self._written)
+        except OSError as cause:
+            raise StorageError(f"no journal can be written in {self._directory}: {cause}") from cause
+        self._tell_of_segment()
+        self._syncer = Syncer(self.sync_in_background) if self.policy is SyncPolicy.GROUP and has_syncer else None
+
+    @property
+    def last_sequence(self) -> int:
+        """Number of the last record that was appended."""
+        return self._sequence
+
+    @property
+    def segment_bytes(self) -> int:
+        """Size of the segment that is being written."""
+        return self._segment.size_bytes
+
+    @property
+    def written_sequence(self) -> int:
+        """Number of the last record that survives the death of this process."""
+        return self._written[0]
+
+    @property
+    def synced_sequence(self) -> int:
+        """Number of the last record that survives a power cut; under ``"process"`` that is not known, and `written_sequence` is told."""
+        return self._synced[0]
+
+    def append(self, *bodies: Mapping[str, Any], since_s: float | None = None) -> None:
+        """Add records to those that the next `flush` writes.
+
+        Args:
+            *bodies: Records as `records.encode` makes them; sequence and epoch are put in front. What JSON cannot hold is written as its
+                ``repr``.
+            since_s: The time (`time.perf_counter`) since which somebody has worked on them, which is charged as well; None for now.
+        """
+        started_s = perf_counter() if since_s is None else since_s
+        for text in [to_bytes(body, opaque) for body in bodies]:
+            self.append_spelled(_BODY, (text[1:],), started_s)
+            started_s = perf_counter()
+
+    def append_spelled(self, form: bytes, values: tuple[Any, ...], since_s: float) -> None:
+        """Add a record to those that the next `flush` writes.
+
+        Args:
+            form: What the record says, as `records.spelled` tells it, with places for sequence, epoch and the values.
+            values: What stands in the others, in their order.
+            since_s: See `append`.
+        """
+        sequence = self._sequence + 1
+        line, crc = filled(form, (sequence, self.epoch, *values))
+        self._staged.append(line)
+        self._sequence, self._crc = sequence, crc
+        self.statistics.driver_s += perf_counter() - since_s
+
+    def flush(self) -> None:
+        """Write what was appended, with one system call; under ``"strict"``, return when it is on the platter.
+
+        Raises:
+            StorageError: If the disk refuses. The records stay in memory and the file as it was, so `flush` may be called again; nobody
+                may be answered before it has succeeded.
+            StorageLost: If the segment or the lock is not in its place any more; nothing is written from then on.
+        """
+        started_s = perf_counter()
+        if started_s - self._looked_s >= self._look_period_s or self._loss:
+            self._looked_s = started_s
+            self._check_in_place()
+        try:
+            if self._is_condemned:
+                self._mend()
+            if self._staged:
+                self._write_staged()
+            if self._syncer:
+                if self._unsynced and not self._syncer.is_awake:
+                    self._syncer.wake()
+            elif self.policy is SyncPolicy.STRICT:
+                self._sync_or_replace()
+            elif self.policy is SyncPolicy.PROCESS:
+                self._settle(self._written)
+        except OSError as cause:
+            raise StorageError(
+                f"journal {self._segment.path} cannot be written: {cause}; its records are kept in memory until it can"
+            ) from cause
+        finally:
+            self.statistics.driver_s += perf_counter() - started_s
+
+    def _check_in_place(self) -> None:
+        if self._loss is None:
+            found = self._segment.whereabouts()
+            if not found.is_in_place:
+                what = "was deleted" if found.is_deleted else f"was moved to {found.path}" if found.path else "cannot be reached any more"
+                text = f"journal {self._segment.path} {what} while the experiment was running; nothing is acknowledged from now on"
+                self._loss = StorageLost(text, is_deleted=found.is_deleted, moved_to=found.path)
+            elif self._is_ours and not self._is_ours():
+                text = "was deleted or replaced while the experiment was running, and no longer keeps other drivers out"
+                self._loss = StorageLost(f"the lock file of {self._directory.parent} {text}; nothing is acknowledged from now on")
+        if self._loss:
+            raise self._loss
+
+    def _write_staged(self) -> None:
+        segment = self._segment
+        if self._is_rotation_due or segment.size_bytes >= self._segment_bytes:
+            self._begin_segment()
+            segment = self._segment
+        lines, last, size_bytes = b"".join(self._staged), (self._sequence, self._crc), segment.size_bytes
+        # Noted before `_written` moves on, which the thread takes for "there is a batch up to here".
+        self._unsynced.append((last, lines))
+        try:
+            segment.write(lines)
+        finally:
+            # Also where an interrupt comes just behind the write: nothing may be written twice, or be forgotten.
+            if segment.size_bytes == size_bytes:
+                self._unsynced.pop()
+            else:
+                num_records, self._staged, self._written = len(self._staged), [], last
+                statistics = self.statistics
+                statistics.num_writes += 1
+                statistics.num_records += num_records
+                statistics.num_bytes += len(lines)
+
+    def sync(self) -> None:
+        """Return when all that was flushed is on the platter; at once under ``"process"``. Called before anything is destroyed.
+
+        Raises:
+            StorageError: If the disk refuses, see `flush`.
+        """
+        started_s = perf_counter()
+        try:
+            self._sync_or_replace()
+        except OSError as cause:
+            raise StorageError(f"journal {self._segment.path} cannot be synced: {cause}") from cause
+        finally:
+            self.statistics.driver_s += perf_counter() - started_s
+
+    def rotate(self) -> None:
+        """Begin a new segment, as after a snapshot, so that what the snapshot covers is sealed.
+
+        Raises:
+            StorageError: If the disk refuses; the next `flush` tries again.
+        """
+        started_s = perf_counter()
+        try:
+            self._begin_segment()
+        except OSError as cause:
+            raise StorageError(f"no new segment can be begun in {self._directory}: {cause}") from cause
+        finally:
+            self.statistics.driver_s += perf_counter() - started_s
+
+    def close(self) -> None:
+        """Write and sync what is left, and give the file back; does nothing the second time, or in a forked child.
+
+        Raises:
+            StorageError: If the disk refuses; the file is given back all the same.
+        """
+        if self._pid != os.getpid():
+            return
+        self._pid = 0
+        if self._syncer:
+            self._syncer.stop()
+        try:
+            if self._loss:
+                with suppress(OSError):  # wherever the file is now, what was acknowledged is in it
+                    self._segment.sync()
+                return
+            self.flush()
+            self.sync()
+        finally:
+            self._segment.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.close()
+        except StorageError as refusal:
+            if error is None:
+                raise
+            error.add_note(str(refusal))  # what made the user leave counts, not what followed from it
+
+    def _new_segment(self, previous: tuple[int, int], lines: bytes = b"") -> Segment:
+        first = previous[0] + 1
+        header = header_line(first, Tail(*previous), self.epoch)
+        return Segment(self._directory, first, header + lines, self._disk, sync=self.policy is not SyncPolicy.PROCESS)
+
+    def _begin_segment(self) -> None:
+        # A segment that was begun in vain may lie there; what is written before another takes its place would not be read.
+        self._is_rotation_due = True
+        # The old one is synced before anything stands in the new one: what a power cut leaves is a prefix.
+        self._sync_or_replace()
+        segment = self._new_segment(self._written)
+        with self._file_lock:
+            self._segment.close()
+            self._segment = segment
+        self._is_rotation_due = False
+        self._tell_of_segment()
+
+    def _tell_of_segment(self) -> None:
+        if self._on_segment:
+            self._on_segment(self.epoch, self._segment.first)
+
+    def _sync_or_replace(self) -> None:
+        self._mend()
+        try:
+            self._sync_unsynced()
+        except OSError:
+            self._mend()
+
+    def _sync_unsynced(self) -> None:
+        with self._file_lock:
+            if self.policy is SyncPolicy.PROCESS or not self._unsynced:
+                return
+            if self._is_condemned:  # by the thread, since the driver has looked
+                raise OSError(errno.EIO, "an earlier sync has failed")
+            target = self._written
+            try:
+                self._segment.sync()
+            except OSError:
+                self._is_condemned = True
+                raise
+            self.statistics.num_syncs += 1
+            self._settle(target)
+
+    def _settle(self, target: tuple[int, int]) -> None:
+        while self._unsynced and self._unsynced[0][0] <= target:
+            self._unsynced.popleft()
+        self._synced = target
+
+    def _mend(self) -> None:
+        """Write what a failed sync has put in doubt into a new segment; the kernel may call the old file's lost pages clean."""
+        if not self._is_condemned:
+            return
+        with self._file_lock:
+            segment = self._new_segment(self._synced, b"".join(lines for _, lines in self._unsynced))
+            self._segment.close()
+            self._segment = segment
+            self._settle(self._written)
+            self._is_condemned = False
+        self._tell_of_segment()
+
+    def sync_in_background(self) -> None:
+        """Sync what was flushed, as the thread does; without a syncer, called in its place. Failures are the next `flush`'s business."""
+        started_s = time.thread_time()
+        try:
+            self._sync_unsynced()
+        except OSError:
+            pass  # the journal is condemned now, which the driver sees at its next flush
+        finally:
+            self.statistics.syncer_cpu_s += time.thread_time() - started_s

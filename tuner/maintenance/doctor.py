@@ -1,0 +1,237 @@
+"""Checks whether all that an experiment consists of is whole, and says what to do where it is not. Nothing is changed."""
+
+from __future__ import annotations
+
+import enum
+import shutil
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tuner.analysis.result import is_over
+from tuner.analysis.stored import StoredExperiment, read_stored
+from tuner.core.trial import CheckpointRecord, Trial
+from tuner.errors import CheckpointError, DamagedJournal, StorageError
+from tuner.journal import completeness, snapshot_files
+from tuner.journal.reader import Walk, verified
+from tuner.journal.repair import ASIDE_PREFIX
+from tuner.spec.experiment_directory import read_record
+from tuner.storage import layout
+from tuner.storage.array_files import decoded
+from tuner.storage.current_owner import driver_of
+from tuner.storage.disk import LOCAL_DISK
+from tuner.storage.layout import journal_directory, segments_in, trial_directory
+from tuner.storage.lock import read_owner
+from tuner.storage.manifest import verify
+from tuner.storage.mkdir import inspect_folder
+
+from .status import State, state_of
+from .usage import Keep, needed, usage_of
+
+_LITTLE_BYTES: Final = 256 << 20
+
+
+class Level(enum.StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    """As it should be, and worth telling."""
+    WARNING = "warning"
+    """Nothing is lost by it, or nothing that is still needed."""
+    ERROR = "error"
+    """The experiment cannot go on, or not from where it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found.
+
+    Attributes:
+        subject: What was looked at, in a word.
+        level: See `Level`.
+        what: What was found.
+        remedy: What to do about it; empty for nothing.
+    """
+
+    subject: str
+    level: Level
+    what: str
+    remedy: str = ""
+
+
+def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
+    """Return what is found in the directory of an experiment; it is only read, and a driver may be at work.
+
+    Args:
+        experiment: The directory.
+        is_deep: Read the contents of all checkpoints and stored arrays, and compare them with what was written; else only names and
+            sizes of a checkpoint's files are compared.
+    """
+    findings = [*_folder(experiment), *_declaration(experiment), *_driver(experiment), *_journal(experiment), *_snapshots(experiment)]
+    if is_deep:
+        findings += _objects(experiment)
+    lacks = list(_lacks(experiment))
+    try:
+        stored = read_stored(experiment)
+    except StorageError:
+        return [*findings, *lacks]  # why, they tell already
+    # What an incomplete journal does not know is no leftover.
+    leftovers = lacks or _leftovers(stored)
+    return [*findings, *_checkpoints(stored, is_deep=is_deep), *leftovers, *_space(stored), *_outlook(stored)]
+
+
+def _folder(experiment: Path) -> Iterator[Finding]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            inspect_folder(experiment)
+        except StorageError as link:
+            yield Finding("folder", Level.ERROR, *_halves(str(link)))
+    for warning in told:
+        yield Finding("folder", Level.WARNING, *_halves(str(warning.message)))
+
+
+def _halves(message: str) -> tuple[str, str]:
+    """Return what an error of ours says, and its remedy."""
+    what, _, remedy = message.rpartition("; ")
+    return (what, remedy) if what else (remedy, "")
+
+
+def _declaration(experiment: Path) -> Iterator[Finding]:
+    try:
+        read_record(experiment)
+    except StorageError as damage:
+        yield Finding("declaration", Level.ERROR, *_halves(str(damage)))
+    else:
+        yield Finding("declaration", Level.OK, f"{layout.DECLARATION} is as it was written")
+
+
+def _driver(experiment: Path) -> Iterator[Finding]:
+    owner = driver_of(experiment)
+    if owner is not None:
+        yield Finding("lock", Level.OK, f"driven by {owner}")
+    elif left := read_owner(experiment):
+        yield Finding("lock", Level.OK, f"free; its last driver, {left}, was killed, and whoever restores it may begin at once")
+    else:
+        yield Finding("lock", Level.OK, "free")
+
+
+def _journal(experiment: Path) -> Iterator[Finding]:
+    try:
+        num_records = sum(1 for _ in verified(experiment, 0, LOCAL_DISK))
+        torn_at = _torn_at(experiment)
+    except StorageError as damage:
+        remedy = f"or Tuner.restore({str(experiment)!r}, trainable, salvage=True), which mends it or cuts it there and keeps the rest aside"
+        what, first = _halves(str(damage))
+        yield Finding("journal", Level.ERROR, what, f"{first}, {remedy}" if first else remedy)
+        return
+    yield Finding("journal", Level.OK, f"{num_records} records, all of them verified")
+    if torn_at is not None and driver_of(experiment) is None:
+        yield Finding("journal", Level.OK, f"its last line was cut off when the driver died, at byte {torn_at}; a restore cuts it off")
+    for aside in sorted(journal_directory(experiment).glob(f"{ASIDE_PREFIX}*")):
+        remedy = "delete it when you do not want to look into it any more"
+        yield Finding("journal", Level.WARNING, f"{aside.name} was set aside when a damaged journal was salvaged", remedy)
+
+
+def _lacks(experiment: Path) -> Iterator[Finding]:
+    if driver_of(experiment) is not None:
+        return  # its files are ahead of what was just read of its journal
+    try:
+        completeness.check(experiment)
+    except DamagedJournal as damage:
+        if damage.path is None:
+            yield Finding("journal", Level.ERROR, *_halves(str(damage)))
+    except StorageError:
+        pass  # that is told already
+
+
+def _torn_at(experiment: Path) -> int | None:
+    """Return the byte at which the last segment is torn off, None if it is not."""
+    found = segments_in(journal_directory(experiment), LOCAL_DISK)
+    if not found:
+        return None
+    walk = Walk()
+    for _ in walk.through(found[-1][1], LOCAL_DISK.read(found[-1][1]), None):
+        pass
+    return walk.torn_at
+
+
+def _snapshots(experiment: Path) -> Iterator[Finding]:
+    paths = snapshot_files.paths(experiment)
+    for path in paths:
+        try:
+            snapshot_files.load(path)
+        except (OSError, ValueError, KeyError, TypeError, StorageError) as damage:
+            if path.exists():  # else its driver has just removed it
+                remedy = "delete it: the journal still holds everything"
+                yield Finding("snapshot", Level.WARNING, f"{path.name} is damaged: {damage}", remedy)
+        else:
+            yield Finding("snapshot", Level.OK, f"{path.name} is whole")
+    if not paths:
+        yield Finding("snapshot", Level.OK, "none yet; a restore replays the whole journal")
+
+
+def _objects(experiment: Path) -> Iterator[Finding]:
+    for path in sorted((experiment / layout.OBJECTS).glob("*.npy")):
+        try:
+            decoded(str(path))
+        except (OSError, ValueError, StorageError) as damage:
+            remedy = "restore the file from a backup; trials whose configuration names it cannot go on"
+            yield Finding("objects", Level.ERROR, f"{path.name} is damaged: {damage}", remedy)
+
+
+def _checkpoints(stored: StoredExperiment, *, is_deep: bool) -> Iterator[Finding]:
+    num_whole = 0
+    for trial in stored.experiment.trials:
+        for record in list(trial.checkpoints):
+            path = trial_directory(stored.path, trial.trial_id) / record.directory
+            try:
+                verify(path, with_hashes=is_deep)
+            except (CheckpointError, OSError) as damage:
+                if driver_of(stored.path) is None or path.exists():  # a driver deletes what is superseded
+                    yield _damaged(trial, record, str(damage))
+            else:
+                num_whole += 1
+    how = "read and compared" if is_deep else "names and sizes compared; --deep compares the contents"
+    yield Finding("checkpoints", Level.OK, f"{num_whole} are whole ({how})")
+
+
+def _damaged(trial: Trial, record: CheckpointRecord, damage: str) -> Finding:
+    what = f"{trial.trial_id}/{record.directory}: {damage}"
+    if record.index not in needed(trial):
+        return Finding("checkpoints", Level.WARNING, what, "restore it from a backup if you want it; nothing goes on from it")
+    earlier = [other for other in trial.checkpoints if other.index < record.index]
+    then = f"from {earlier[-1].directory}, of iteration {earlier[-1].iteration}" if earlier else "from the beginning"
+    who = "the trial that is to go on from it" if record.index in trial.leased else "the trial"
+    return Finding("checkpoints", Level.ERROR, what, f"restore it from a backup, or let {who} go on {then}, as a restore does by itself")
+
+
+def _leftovers(stored: StoredExperiment) -> Iterator[Finding]:
+    usage = usage_of(stored, Keep(), is_driven=driver_of(stored.path) is not None)
+    if usage.leftovers:
+        names = ", ".join(path.relative_to(stored.path).as_posix() for path in list(usage.leftovers)[:3])
+        what = f"{len(usage.leftovers)} unfinished or unrecorded files are left over: {names}"
+        yield Finding("leftovers", Level.WARNING, what, f"tuner prune {stored.path} --yes removes them, and so does a restore")
+
+
+def _space(stored: StoredExperiment) -> Iterator[Finding]:
+    free_bytes = shutil.disk_usage(stored.path).free
+    if free_bytes < _LITTLE_BYTES:
+        yield Finding(
+            "disk",
+            Level.WARNING,
+            f"{free_bytes >> 20} MiB are free",
+            "make room, e.g. with tuner prune; trials wait while the disk is full",
+        )
+
+
+def _outlook(stored: StoredExperiment) -> Iterator[Finding]:
+    state = state_of(stored.path, stored.experiment)
+    num_left = sum(not is_over(trial) for trial in stored.experiment.trials)
+    if state is State.INTERRUPTED:
+        command = f"tuner resume {stored.path}"
+        yield Finding("experiment", Level.OK, f"interrupted, {num_left} of its trials are not over; {command} prints how to continue it")
+    else:
+        yield Finding("experiment", Level.OK, str(state))

@@ -1,0 +1,100 @@
+"""How an experiment stands that lies on a disk: whether somebody drives it, whether it is over, what is best so far."""
+
+from __future__ import annotations
+
+import enum
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tuner.analysis.stored import StoredExperiment, read_stored
+from tuner.core.experiment import Experiment
+from tuner.core.policies import TIME_BUDGET
+from tuner.errors import StorageError
+from tuner.storage.current_owner import driver_of
+from tuner.storage.declaration import is_experiment
+from tuner.storage.layout import journal_directory
+
+_OWN_TERMS: Final = frozenset({TIME_BUDGET, "stopper.stop_all", "fail_fast"})
+"""Rules by which an experiment ends as it was declared to; by every other one somebody has ended it before its time."""
+_MAX_DEPTH: Final = 4
+
+
+class State(enum.StrEnum):
+    """How an experiment stands."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One look at an experiment.
+
+    Attributes:
+        path: Its directory.
+        state: See `State`.
+        stored: What is stored; None where it is damaged.
+        changed_at: When something was last written to its journal, in seconds since 1970.
+        damage: What is wrong with it; empty for nothing.
+    """
+
+    path: Path
+    state: State
+    stored: StoredExperiment | None
+    changed_at: float
+    damage: str = ""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since something was last written to its journal."""
+        return max(0.0, time.time() - self.changed_at)
+
+
+def standing_of(path: Path) -> Standing:
+    """Return how the experiment in a directory stands; the directory is only read."""
+    changed_at = _changed_at(path)
+    try:
+        stored = read_stored(path)
+    except StorageError as damage:
+        return Standing(path, State.DAMAGED, None, changed_at, str(damage))
+    return Standing(path, state_of(path, stored.experiment), stored, changed_at)
+
+
+def state_of(path: Path, experiment: Experiment) -> State:
+    """Return how an experiment stands that could be read."""
+    if driver_of(path) is not None:
+        return State.RUNNING
+    reason = experiment.stop_reason
+    is_over = reason.rule in _OWN_TERMS if reason else experiment.is_finished
+    return State.FINISHED if is_over else State.INTERRUPTED
+
+
+def experiments_under(root: Path, max_depth: int = _MAX_DEPTH) -> Iterator[Path]:
+    """Yield the directories of experiments at or under a path, in the order of their names; what lies in one is not looked at."""
+    if is_experiment(root):
+        yield root
+    elif max_depth:
+        for folder in _folders(root):
+            yield from experiments_under(folder, max_depth - 1)
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        with os.scandir(root) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."))
+    except OSError:
+        return []
+
+
+def _changed_at(path: Path) -> float:
+    """Return when the journal was last written to; of one that is not there, when the directory was."""
+    try:
+        return max((file.stat().st_mtime for file in journal_directory(path).iterdir()), default=path.stat().st_mtime)
+    except OSError:
+        return path.stat().st_mtime

@@ -1,0 +1,168 @@
+"""What an experiment is continued with: what its directory tells, as far as nothing else is given now."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from schedulers import FIFOScheduler
+from searchers import BasicVariantGenerator
+from tuner.spec import argument_codec, fingerprint
+from tuner.spec.argument_codec import Absent
+from tuner.spec.config import RunConfig, TuneConfig
+from tuner.spec.experiment_directory import Record, noted_parts, read_record
+from tuner.spec.experiment_spec import Plan
+
+_FIELD = re.compile(r"(?:tune_config|run_config)\.(\w+)")
+_SINGLE_FIELDS = frozenset({"scheduler", "search_alg", "stop", "callbacks"})
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is given anew; None, and a field that is missing, stand for what was recorded.
+
+    Attributes:
+        param_space: The search space.
+        tune_config: What is searched for, and how.
+        run_config: How it is run.
+        tune: Single fields of the `TuneConfig`.
+        run: Single fields of the `RunConfig`.
+    """
+
+    param_space: Mapping[str, Any] | None = None
+    tune_config: TuneConfig | None = None
+    run_config: RunConfig | None = None
+    tune: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+
+def restored_arguments(record: Record, directory: Path, given: Given) -> dict[str, Any]:
+    """Return the arguments of the `Tuner` with which an experiment goes on.
+
+    Args:
+        record: What its directory tells.
+        directory: Its directory, for messages.
+        given: What holds instead of what was recorded.
+
+    Raises:
+        ValueError: If something could not be recorded and is not given either; names every such place at once.
+    """
+    absent: list[Absent] = []
+    space = given.param_space
+    if space is None:
+        space = argument_codec.constructed(record.parts["param_space"], "param_space", absent)
+    single = {**_recorded_parts(given, record, absent), **given.tune}
+    if given.tune_config is None and given.tune.get("mode") is None and lacks_mode(record):
+        single.setdefault("metric", None)  # what is known of the experiment can be read without
+    tune = _settings("tune_config", given.tune_config, single, record, absent)
+    run = _settings("run_config", given.run_config, given.run, record, absent)
+    if absent:
+        listed = ", ".join(map(str, absent))
+        raise ValueError(
+            f"what {str(directory)!r} could only describe has to be given again: {listed}; pass {' and '.join(given_again(absent))} "
+            "to Tuner.restore"
+        )
+    return {"param_space": space, "tune_config": tune, "run_config": run}
+
+
+def lacks_mode(record: Record) -> bool:
+    """Return whether an experiment was declared with a metric and no mode, as earlier releases accepted it."""
+    declared = record.parts["tune_config"]
+    return declared.get("metric") is not None and declared.get("mode") is None
+
+
+def _recorded_parts(given: Given, record: Record, absent: list[Absent]) -> dict[str, Any]:
+    """Return the scheduler and the searcher with which the experiment was begun, where none is given now.
+
+    Those that name none are chosen when an experiment begins, and written down as if they had been named.
+    """
+    parts: dict[str, Any] = {}
+    for name, classic in (("scheduler", FIFOScheduler), ("search_alg", BasicVariantGenerator)):
+        noted = record.parts["tune_config"].get(name)
+        is_given = given.tune.get(name) is not None or getattr(given.tune_config, name, None) is not None
+        if is_given:
+            continue
+        if noted is None:
+            parts[name] = classic()  # before there was a choice, none meant these
+        elif given.tune_config is not None:
+            parts[name] = argument_codec.constructed(noted, f"tune_config.{name}", absent)
+    return {name: part for name, part in parts.items() if not isinstance(part, Absent)}
+
+
+def _settings(place: str, config: Any, single: Mapping[str, Any], record: Record, absent: list[Absent]) -> Any:
+    if config is None:
+        return argument_codec.constructed_config(record.parts[place], place, single, absent)
+    return argument_codec.replaced(config, single)
+
+
+def changes(record: Record, plan: Plan) -> Iterator[str]:
+    """Yield each difference between what was recorded and a plan, as ``place: old -> new``."""
+    yield from fingerprint.differences(record.trainable, fingerprint.fingerprint(plan.trainable, plan.name))
+    for place, noted in noted_parts(plan).items():
+        yield from argument_codec.differences(record.parts[place], noted, place)
+    if plan.tune.seed not in (None, record.seed):
+        yield f"tune_config.seed: {plan.tune.seed} is not taken, the experiment keeps {record.seed}"
+
+
+def given_again(absent: Iterable[Absent]) -> Sequence[str]:
+    """Return the arguments of `Tuner.restore` with which the absent can be given, each once."""
+    return list(dict.fromkeys(f"{name}=" for name in map(_argument_for, absent)))
+
+
+def _argument_for(absent: Absent) -> str:
+    found = _FIELD.match(absent.place)
+    if found is None:
+        return "param_space"
+    return found[1] if found[1] in _SINGLE_FIELDS else found[0].partition(".")[0]
+
+
+def restore_line(directory: Path, plan: Plan, **others: str) -> str:
+    """Return the line of Python that continues an experiment: what was recorded is not given again, all else under its argument's name.
+
+    Args:
+        directory: Its directory.
+        plan: What was declared.
+        **others: Further arguments of `Tuner.restore`, as Python code.
+    """
+    return _line(directory, plan.name, _given_again(noted_parts(plan)), others)
+
+
+def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
+    """Return a Python program that continues an experiment of which there is only the directory, and what it lacks, a line each.
+
+    The training code is imported from its module. What was defined in a notebook or a script has to be there when the program is run.
+
+    Raises:
+        StorageError: If the directory does not tell.
+    """
+    record = read_record(directory)
+    name, module = str(record.trainable.get("name")), str(record.trainable.get("module"))
+    again = _given_again(record.parts)
+    is_importable = module not in ("", "__main__", "__mp_main__") and record.trainable.get("qualname") == name
+    lines = ["import tuner as tune", *([f"from {module} import {name}"] if is_importable else []), ""]
+    lacking = [] if is_importable else [f"{_variable(name)} is the trainable, {record.trainable.get('qualname')} of module {module}"]
+    lacking += [f"{argument} is what was given as {argument} before" for argument in again]
+    return "\n".join([*lines, f"tune.{_line(directory, name, again)}"]), lacking
+
+
+def _given_again(parts: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of the arguments that have to be given again."""
+    absent: list[Absent] = []
+    for place, noted in parts.items():
+        argument_codec.constructed(noted, place, absent)
+    return [argument.removesuffix("=") for argument in given_again(absent)]
+
+
+def _line(directory: Path, name: str, again: Sequence[str], others: Mapping[str, str] = MappingProxyType({})) -> str:
+    arguments = {**{argument: argument for argument in again}, **others}
+    given = "".join(f", {argument}={code}" for argument, code in arguments.items())
+    return f"Tuner.restore({str(directory)!r}, {_variable(name)}{given}).fit()"
+
+
+def _variable(name: str) -> str:
+    return name if name.isidentifier() and not keyword.iskeyword(name) else "trainable"

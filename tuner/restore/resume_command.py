@@ -1,0 +1,147 @@
+"""Starting the script of an experiment again: to continue the experiment, or to train one of its trials alone.
+
+An experiment's directory has no code, so its script is run as it was, with the arguments that were recorded. A variable of the environment
+has the first `Tuner` in it do what is asked for in place of beginning an experiment.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.spec.config import RunConfig
+from tuner.spec.environment import WITHHELD
+from tuner.spec.experiment_directory import Record, read_record
+from tuner.spec.experiment_spec import Plan
+from tuner.spec.fingerprint import fingerprint
+from tuner.storage.declaration import read_environments
+from tuner.storage.mkdir import absolute_path
+
+RESUME: Final = "TUNER_RESUME"
+"""Names the directory of an experiment, which is continued."""
+RERUN: Final = "TUNER_RERUN"
+"""Names a trial and the directory of its experiment, ``t00003:/home/you/tuner_results/digits``; the trial is trained again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a script is started.
+
+    Attributes:
+        arguments: The command: interpreter, script or module, arguments.
+        directory: The working directory.
+        script: The script's path.
+    """
+
+    arguments: Sequence[str]
+    directory: str
+    script: str
+
+    @property
+    def withheld(self) -> list[str]:
+        """The arguments that have to be filled in, since they looked like secrets and were not recorded."""
+        return [argument for argument in self.arguments if WITHHELD in argument]
+
+    def shell_line(self, **variables: str) -> str:
+        """Return the command for a shell, with variables of the environment."""
+        place = [] if self.directory == os.getcwd() else [f"cd {shlex.quote(self.directory)} &&"]  # noqa: PTH109  (as it was recorded)
+        settings = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+        return " ".join([*place, *settings, *map(shlex.quote, self.arguments)])
+
+
+def launch_of(directory: Path, script: str | None = None, arguments: Sequence[str] | None = None) -> Launch | None:
+    """Return how an experiment's script is started; None where no script is recorded, as of a notebook or an older release.
+
+    Args:
+        directory: The experiment's directory.
+        script: Where the script lies now, None for where it lay.
+        arguments: Its arguments, None for those that were recorded.
+    """
+    sessions = read_environments(directory)
+    recorded: Mapping[str, Any] = next((session for session in reversed(sessions) if session.get("script")), {})
+    place = script or recorded.get("script")
+    if not place:
+        return None
+    python = str((recorded.get("python") or {}).get("executable") or "")
+    module = recorded.get("module") if script is None else None
+    given = [str(argument) for argument in recorded.get("arguments") or ()] if arguments is None else arguments
+    return Launch(
+        [python if os.access(python, os.X_OK) else sys.executable, *(["-m", str(module)] if module else [str(place)]), *given],
+        str(recorded.get("directory") or Path(place).parent),
+        str(place),
+    )
+
+
+def resume_line(directory: Path) -> str:
+    """Return the command that continues an experiment; empty where its script is not known, or not there any more."""
+    launch = launch_of(directory)
+    return launch.shell_line(**{RESUME: str(directory)}) if launch and Path(launch.script).is_file() else ""
+
+
+def rerun_value(directory: Path, trial_id: str) -> str:
+    """Return the value of `RERUN` that asks for a trial."""
+    return f"{trial_id}:{directory}"
+
+
+def take_rerun(plan: Plan) -> tuple[Path, str] | None:
+    """Return directory and trial that are to be trained again in place of an experiment, once; None for none.
+
+    Raises:
+        ValueError: If the script declares another experiment.
+    """
+    trial_id, _, directory = os.environ.pop(RERUN, "").partition(":")
+    if not directory:
+        return None
+    _check_same(RERUN, Path(directory), plan, "tune.rerun(path, trial, train)")
+    return Path(directory), trial_id
+
+
+def take_resume(plan: Plan, own: Path | None) -> Path | None:
+    """Return the directory of the experiment that is to be continued in place of a new one, once; None for none.
+
+    Args:
+        plan: What the script declares.
+        own: The directory of the experiment that the script itself continues.
+
+    Raises:
+        ValueError: If the script declares another experiment.
+    """
+    value = os.environ.pop(RESUME, "")
+    if not value:
+        return None
+    directory = absolute_path(value)
+    if own is not None and own.resolve() == directory.resolve():
+        return None
+    _check_same(RESUME, directory, plan, "Tuner.restore(path, train).fit()")
+    return directory
+
+
+def _check_same(variable: str, directory: Path, plan: Plan, instead: str) -> None:
+    record = read_record(directory)
+    then, now = record.trainable.get("qualname"), fingerprint(plan.trainable, plan.name)["qualname"]
+    if then != now or not (plan.run.name is None or _can_be_named(record, plan.run)):
+        name = record.text.get("declared_name") or _folder_of(record)
+        raise ValueError(
+            f"{variable} names the experiment {name!r} of trainable {then!r} in {str(directory)!r}, but the script begins with "
+            f"{plan.run.name or 'an unnamed one'!r} of {now!r}; if it runs several experiments, call {instead} instead"
+        )
+
+
+def _can_be_named(record: Record, run: RunConfig) -> bool:
+    """Return whether an experiment was begun under the name that a script declares."""
+    if "declared_name" in record.text:
+        return bool(record.text["declared_name"] == run.name)
+    # Earlier releases wrote down the folder alone: the last part of the name, with a number behind it where the name was taken.
+    folder, last = _folder_of(record), str(run.name).rpartition("/")[2]
+    number = folder.removeprefix(f"{last}_") if run.if_exists == "new" else ""
+    return folder == last or number.isdecimal()
+
+
+def _folder_of(record: Record) -> str:
+    """Return the name of the folder in which the experiment was begun; it may have been moved since."""
+    return str(record.text.get("name"))

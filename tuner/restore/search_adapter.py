@@ -1,0 +1,159 @@
+"""Translates between the searcher and the engine: its answers into events, and notices into what it is to hear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from searchers.searcher import Searcher, tell_end
+from searchers.space import SearchSpace, experiment_tag
+from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded, TrialPaused
+from tuner.core.events import SKIPPED, SearchEnded, SuggestionPostponed, TrialSuggested
+from tuner.core.result import flatten
+from tuner.core.trial import Ending, Failure, Trial
+from tuner.storage import strict_json
+from tuner.storage.config_codec import missing, require_complete
+
+Answer = TrialSuggested | SuggestionPostponed | SearchEnded
+Call = Callable[[], None]
+
+
+class Proposer:
+    """Turns a searcher's answers into events, and the experiment's notices into what a searcher hears.
+
+    Args:
+        searcher: The searcher, with its search properties set.
+        space: The search space; its constants complete what the searcher proposes.
+        request_for: Returns the resource request of a trial with a given configuration; may be the user's code and raise.
+
+    Attributes:
+        request_for: See above.
+        foreign: Trials that run a configuration which this searcher has not proposed, and whether it waits for their end; see `disown`.
+    """
+
+    def __init__(
+        self, searcher: Searcher, space: Mapping[str, Any], request_for: Callable[[Mapping[str, Any]], Mapping[str, float]]
+    ) -> None:
+        self._searcher = searcher
+        self._hears_results = getattr(searcher.on_trial_result, "__func__", None) is not Searcher.on_trial_result
+        self._space = SearchSpace(space)
+        self.request_for = request_for
+        self._num_suggested = 0
+        self.foreign: dict[str, bool] = {}
+
+    def ask(self, trial_id: str) -> Answer:
+        """Ask the searcher for the configuration of a trial."""
+        suggestion = self._searcher.suggest(trial_id)
+        if suggestion is None:
+            return SuggestionPostponed(trial_id)
+        if suggestion == Searcher.FINISHED:
+            return SearchEnded()
+        if not isinstance(suggestion, Mapping):
+            raise TypeError(
+                f"{type(self._searcher).__name__}.suggest must return a dict of hyperparameters, None to be asked again later, "
+                f"or Searcher.FINISHED for no more trials, got {suggestion!r:.200}"
+            )
+        config = self._space.completed(suggestion)
+        tag = experiment_tag(self._num_suggested, config, self._space)
+        self._num_suggested += 1
+        try:
+            return TrialSuggested(trial_id, config, dict(self.request_for(config)), tag)
+        except Exception as error:  # noqa: BLE001  (the user's resource function; one trial's trouble must not end the others)
+            return TrialSuggested(trial_id, config, {}, tag, Failure(type(error).__name__, f"its resource request raised: {error}"))
+
+    def relive(self, recorded: Answer) -> Answer:
+        """Let the searcher give an answer again, and return what counts: the recorded one.
+
+        Where both say the same, its own configuration completes the recorded one with objects that could only be described. Where it
+        proposes something else now, the results of the recorded configuration are kept from it, see `disown`.
+
+        Raises:
+            StorageError: If the recorded configuration holds objects that are found nowhere now.
+        """
+        if isinstance(recorded, SearchEnded):
+            return recorded
+        num_before = self._num_suggested
+        answer = self.ask(recorded.trial_id)
+        self._num_suggested = num_before + isinstance(recorded, TrialSuggested)
+        if isinstance(recorded, TrialSuggested):
+            return self._reconciled(recorded, answer)
+        if isinstance(answer, TrialSuggested):
+            self._searcher.on_trial_discard(recorded.trial_id)
+        return recorded
+
+    def _reconciled(self, recorded: TrialSuggested, answer: Answer) -> TrialSuggested:
+        is_same = isinstance(answer, TrialSuggested) and _text(answer.config) == _text(recorded.config)
+        if isinstance(answer, TrialSuggested) and is_same and missing(recorded.config):
+            return replace(recorded, config=answer.config)  # what was computed, and stands nowhere in the space
+        require_complete(recorded.config, recorded.trial_id)
+        if not is_same:
+            self.disown(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))
+        return recorded
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether `state_dict` tells all that has become of the searcher."""
+        return self._searcher.keeps_state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the searcher's state and that of its desk, as JSON values."""
+        return {"searcher": self._searcher.state_dict(), "num_suggested": self._num_suggested, "foreign": dict(self.foreign)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._searcher.load_state_dict(state["searcher"])
+        self._num_suggested = state["num_suggested"]
+        self.foreign = dict(state["foreign"])
+
+    def disown(self, trial_id: str, *, is_awaited: bool) -> None:
+        """Take note that a trial runs a configuration which this searcher has not proposed, so that its results would mislead it.
+
+        Args:
+            trial_id: The trial.
+            is_awaited: Whether the searcher has proposed another configuration for it; it hears at the end that this one was discarded.
+        """
+        self.foreign[trial_id] = is_awaited
+
+    def call_for(self, notice: Notice) -> Call | None:
+        """Return the call by which the searcher is to hear of a notice; None if the notice does not concern it.
+
+        The call holds what is true now. It may be made later, when the trial has already gone on.
+        """
+        if notice.trial.trial_id in self.foreign:
+            return self._call_for_foreign(notice)
+        call: Call | None = None
+        match notice:
+            case ResultRecorded(trial, _, flat) if self._hears_results:
+                call = partial(self._searcher.on_trial_result, trial.trial_id, flat)
+            case TrialPaused(trial):
+                call = partial(self._searcher.on_trial_pause, trial.trial_id, _last_flat(trial))
+            case TrialEnded(trial) if trial.ending is None or (trial.ending is Ending.INTERRUPTED and not _is_given_up(trial)):
+                pass  # together with all others; it goes on when the experiment is restored, perhaps in the same breath
+            case TrialEnded(trial):
+                is_stopped = trial.ending is not Ending.COMPLETED
+                call = partial(tell_end, self._searcher, trial.trial_id, _last_flat(trial), stopped=is_stopped)
+            case AttemptFailed(trial, _, False):
+                call = partial(tell_end, self._searcher, trial.trial_id, error=True)
+            case _:
+                pass
+        return call
+
+    def _call_for_foreign(self, notice: Notice) -> Call | None:
+        is_over = isinstance(notice, TrialEnded) or (isinstance(notice, AttemptFailed) and not notice.will_retry)
+        if is_over and self.foreign[notice.trial.trial_id]:
+            return partial(self._searcher.on_trial_discard, notice.trial.trial_id)
+        return None
+
+
+def _is_given_up(trial: Trial) -> bool:
+    return trial.reason is not None and trial.reason.rule == SKIPPED
+
+
+def _last_flat(trial: Trial) -> Mapping[str, Any] | None:
+    return flatten(trial.last_result) if trial.last_result else None
+
+
+def _text(config: object) -> str:
+    return strict_json.dumps(config, strict_json.opaque)

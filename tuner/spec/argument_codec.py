@@ -1,0 +1,315 @@
+"""What the user declared, as names and JSON values, and the same objects constructed anew from them.
+
+Plain values are written as they are, everything else as a dictionary with the key ``"@"``: an object of one of this product's own public
+classes as its name and its arguments, ``{"@": "AsyncHyperBandScheduler", "max_t": 81}``. What cannot be written so (functions, classes of
+the user's, arrays) leaves a note for people, ``{"@": "absent", "what": "..."}``, and has to be given again.
+
+A file decides nothing about which code runs: a name is looked up in a fixed table of classes, and never imported or evaluated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import schedulers
+import searchers
+from searchers.recorded_arguments import Declared
+from searchers.space import Branching, Categorical, Float, Integer, Normal, OnlyIf
+from searchers.space.priors import PRIOR_FIELDS
+from tuner.core import stoppers
+from tuner.core.secret_reference import Secret
+
+from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+
+Note = dict[str, Any]
+"""A declared value as JSON."""
+
+TAG: Final = "@"
+_ABSENT, _TUPLE, _DICT, _DURATION, _PATH = "absent", "tuple", "dict", "timedelta", "path"
+_WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
+_PLAIN = (bool, int, float, str, type(None))
+_WORDS = (Branching, Categorical, Float, Integer, Normal, OnlyIf)
+_CONFIGS = (CheckpointConfig, FailureConfig, RunConfig, TuneConfig)
+_FACES: Final = (schedulers, searchers, stoppers)
+_SETTINGS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in (*_WORDS, Secret, *_CONFIGS)}
+
+NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
+    # The directory says where an experiment lies, and its seed never changes; how progress is shown is up to each run;
+    # the rest is accepted for compatibility only.
+    RunConfig: frozenset({"name", "storage_path", "log_to_file", "progress_reporter", "sync_config", "storage_filesystem"}),
+    TuneConfig: frozenset({"seed", "reuse_actors", "trial_name_creator", "trial_dirname_creator"}),
+}
+"""Fields that are not written down, by their class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Stands for what a declaration could only describe.
+
+    Attributes:
+        place: Where it stands, e.g. ``param_space['model']['loss']``.
+        what: What it was, for people.
+    """
+
+    place: str
+    what: str
+
+    def __str__(self) -> str:
+        """Return place and description."""
+        return f"{self.place} ({self.what})"
+
+
+def known_class(name: str) -> type | None:
+    """Return a class whose objects are constructed anew by its name, None where there is none of that name.
+
+    Such are the public ones of this product that can be constructed. A face imports one when it is first asked for it, so that an
+    experiment that uses one scheduler does not wait for all of them.
+    """
+    if name in _SETTINGS:
+        return _SETTINGS[name]
+    kind: Any = next((getattr(face, name) for face in _FACES if name in _names(face)), None)
+    is_one = isinstance(kind, type) and issubclass(kind, Declared) and kind is not Declared and not inspect.isabstract(kind)
+    return kind if is_one and kind.__name__ == name else None  # some have an older name besides
+
+
+def known_classes() -> Mapping[str, type]:
+    """Return all classes whose objects are constructed anew, by name; see `known_class`."""
+    names = [*(name for face in _FACES for name in _names(face)), *_SETTINGS]
+    return {name: kind for name in names if (kind := known_class(name))}
+
+
+@functools.cache
+def _names(face: Any) -> frozenset[str]:
+    public = getattr(face, "__all__", None) or [name for name in vars(face) if not name.startswith("_")]
+    return frozenset(public)
+
+
+def note(value: Any) -> Any:
+    """Return a declared value as JSON.
+
+    Example:
+        >>> note({"lr": Float(0.0, 1.0), "size": (8, 8), "loss": abs})["loss"]
+        {'@': 'absent', 'what': 'builtins.abs'}
+    """
+    value = _as_python(value)
+    if type(value) in _PLAIN:
+        return value
+    if type(value) is list:
+        return [note(item) for item in value]
+    if type(value) is tuple:
+        return {TAG: _TUPLE, "items": [note(item) for item in value]}
+    if type(value) is dict:
+        return _note_of_dict(value)
+    if type(value) is dt.timedelta:
+        return {TAG: _DURATION, "seconds": value.total_seconds()}
+    return _note_of_object(value)
+
+
+def _as_python(value: Any) -> Any:
+    is_numpy_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_numpy_scalar else value
+
+
+def _note_of_dict(value: dict[Any, Any]) -> Note:
+    if all(type(key) is str for key in value) and TAG not in value:
+        return {key: note(item) for key, item in value.items()}
+    return {TAG: _DICT, "items": [[note(key), note(item)] for key, item in value.items()]}
+
+
+def _note_of_object(value: Any) -> Note:
+    kind = type(value)
+    if kind is type(Path()):
+        return {TAG: _PATH, "path": str(value)}
+    if known_class(kind.__name__) is not kind:
+        return {TAG: _ABSENT, "what": _described(value)}
+    hidden = NOT_DECLARED.get(kind, frozenset())
+    return {TAG: kind.__name__, **{name: item for name, item in _noted_arguments(value) if name not in hidden}}
+
+
+def _noted_arguments(value: Any) -> Iterator[tuple[str, Any]]:
+    withheld = value.withheld if isinstance(value, Declared) else frozenset()
+    for name, argument in _arguments(value):
+        yield name, _WITHHELD if name in withheld and argument is not None else note(argument)
+
+
+def _arguments(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Declared):
+        yield from value.declared_arguments.items()
+    else:
+        # A domain without a prior is written as it was before there were priors, so that it is no other than then.
+        hidden = PRIOR_FIELDS if getattr(value, "prior", None) is None else frozenset()
+        yield from (
+            (field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init and field.name not in hidden
+        )
+
+
+def _described(value: Any) -> str:
+    # Not by its repr, which may hold anything, a password included.
+    value = getattr(value, "adapted", value)
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{getattr(named, '__module__', None) or '?'}.{named.__qualname__}"
+
+
+def constructed(noted: Any, place: str, absent: list[Absent]) -> Any:
+    """Return what a note stands for.
+
+    Args:
+        noted: What `note` returned, read from a file that may hold anything.
+        place: Where it stands.
+        absent: Collects what has to be given again; such places hold an `Absent`.
+    """
+    if isinstance(noted, list):
+        return [constructed(item, f"{place}[{index}]", absent) for index, item in enumerate(noted)]
+    if not isinstance(noted, dict):
+        return noted
+    if TAG not in noted:
+        return {key: constructed(item, f"{place}[{key!r}]", absent) for key, item in noted.items()}
+    return _Construction(place, absent).of(noted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Construction:
+    """One tagged note on its way to an object."""
+
+    place: str
+    absent: list[Absent]
+
+    def of(self, noted: Note) -> Any:
+        fields = {name: item for name, item in noted.items() if name != TAG}
+        special: Mapping[str, Callable[..., Any]] = {
+            _TUPLE: self._tuple,
+            _DICT: self._dict,
+            _DURATION: self._duration,
+            _PATH: self._path,
+            _ABSENT: self._missing,
+        }
+        name = noted[TAG]
+        try:
+            return special[name](**fields) if name in special else self._object(str(name), fields)
+        except (TypeError, ValueError, AttributeError, OverflowError, ImportError) as refusal:
+            return self._missing(f"{name}: {refusal}")
+
+    def _tuple(self, items: list[Any]) -> Any:
+        return tuple(constructed(items, self.place, self.absent))
+
+    def _dict(self, items: list[Any]) -> Any:
+        return {constructed(key, self.place, self.absent): constructed(item, f"{self.place}[{key!r}]", self.absent) for key, item in items}
+
+    def _duration(self, seconds: float) -> dt.timedelta:
+        return dt.timedelta(seconds=seconds)
+
+    def _path(self, path: str) -> Path:
+        return Path(path)
+
+    def _missing(self, what: str) -> Absent:
+        missing = Absent(self.place, what)
+        self.absent.append(missing)
+        return missing
+
+    def _object(self, name: str, fields: Mapping[str, Any]) -> Any:
+        kind = known_class(name)
+        if kind is None:
+            return self._missing(f"{name}, which is no class of this release")
+        num_absent = len(self.absent)
+        arguments = {key: self._argument(kind, key, item) for key, item in fields.items()}
+        return self.absent[num_absent] if len(self.absent) > num_absent else _called(kind, arguments)
+
+    def _argument(self, kind: type, name: str, noted: Any) -> Any:
+        if noted is not None and issubclass(kind, Declared) and name in kind.withheld:
+            noted = _WITHHELD  # also where a file has it
+        return constructed(noted, f"{self.place}.{name}", self.absent)
+
+
+def _called(kind: type, arguments: Mapping[str, Any]) -> Any:
+    parameters = inspect.signature(kind).parameters
+    several = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_POSITIONAL]
+    positional = [item for name in several for item in arguments.get(name, ())]
+    return kind(*positional, **{name: item for name, item in arguments.items() if name not in several})
+
+
+def constructed_config(noted: Any, place: str, given: Mapping[str, Any], absent: list[Absent]) -> Any:
+    """Return the settings that a note stands for, with some fields given anew.
+
+    Args:
+        noted: What `note` returned for a dataclass of settings.
+        place: Where it stands.
+        given: Fields that hold in place of the noted ones.
+        absent: Collects what has to be given again; where there is any, None is returned.
+
+    Raises:
+        ValueError: If the note is none of settings, or a value is out of range.
+    """
+    kind = known_class(noted[TAG]) if isinstance(noted, dict) and isinstance(noted.get(TAG), str) else None
+    if kind not in _CONFIGS:
+        raise ValueError(f"{place} must be noted as settings, got {noted!r:.80}")
+    hidden = {TAG, *NOT_DECLARED.get(kind, ()), *given}
+    num_absent = len(absent)
+    fields = {name: constructed(item, f"{place}.{name}", absent) for name, item in noted.items() if name not in hidden}
+    return None if len(absent) > num_absent else kind(**fields, **given)
+
+
+def replaced(config: Any, given: Mapping[str, Any]) -> Any:
+    """Return settings with some fields given anew."""
+    return dataclasses.replace(config, **given) if given else config
+
+
+def differences(then: Any, now: Any, place: str) -> Iterator[str]:
+    """Yield each place at which two notes differ, with what stood and stands there.
+
+    Example:
+        >>> list(differences(note({"x": 1, "y": 2}), note({"x": 1, "y": Normal(0, 1)}), "param_space"))
+        ["param_space['y']: 2 -> Normal(mean=0.0, sd=1.0)"]
+    """
+    if _is_tree(then) and _is_tree(now):
+        if TAG in then and then[TAG] == now.get(TAG):  # what one of two releases did not have yet counts as its default
+            defaults = _default_note(then[TAG])
+            then, now = {**defaults, **then}, {**defaults, **now}
+        for key in [*then, *(key for key in now if key not in then)]:
+            inner = f"{place}.{key}" if TAG in then else f"{place}[{key!r}]"
+            yield from differences(then.get(key), now.get(key), inner) if key in then and key in now else _one_sided(then, now, key, inner)
+    elif then != now:
+        yield f"{place}: {shown(then)} -> {shown(now)}"
+
+
+@functools.cache
+def _default_note(name: str) -> Note:
+    """Return what a class of settings is noted as where nothing is given."""
+    return _note_of_object(_SETTINGS[name]())
+
+
+def _one_sided(then: Note, now: Note, key: str, place: str) -> Iterator[str]:
+    old, new = (shown(side[key]) if key in side else "nothing" for side in (then, now))
+    yield f"{place}: {old} -> {new}"
+
+
+def _is_tree(noted: Any) -> bool:
+    return isinstance(noted, dict) and (TAG not in noted or noted[TAG] in {kind.__name__ for kind in _CONFIGS})
+
+
+def shown(noted: Any) -> str:
+    """Return a note as people read it, e.g. ``Float(lower=0.0, upper=1.0)``."""
+    match noted:
+        case {"@": "absent", "what": what}:
+            return str(what)
+        case {"@": "path", "path": path}:
+            return f"Path({path!r})"
+        case {"@": str(name), **fields}:
+            return shown(fields.get("items")) if name == _TUPLE else _shown_object(name, fields)
+        case dict():
+            return f"{{{', '.join(f'{key!r}: {shown(item)}' for key, item in noted.items())}}}"
+        case list():
+            return f"[{', '.join(map(shown, noted))}]"
+        case _:
+            return repr(noted)
+
+
+def _shown_object(name: str, fields: Mapping[Any, Any]) -> str:
+    given = ((key, item) for key, item in fields.items() if item is not None and item is not False)
+    return f"{name}({', '.join(f'{key}={shown(item)}' for key, item in given)})"

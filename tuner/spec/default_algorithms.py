@@ -1,0 +1,175 @@
+"""The default scheduler and searcher.
+
+If only one of the two is set, the other is Ray Tune's default: random sampling, or every trial trained to its end. If neither is set, but
+metric and mode are, both are chosen to find the best configuration. ``"auto"`` asks for that choice in any case.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import schedulers  # by their names: only the scheduler and the searcher that are chosen are imported
+import searchers
+from schedulers.scheduler import Scheduler
+from searchers.models.model_search import ModelSearch, num_first_points
+from searchers.searcher import Searcher
+from searchers.space import Normal, SearchSpace
+from searchers.wrappers.wrapper import SearcherWrapper
+from tuner.core.result import TRAINING_ITERATION
+from tuner.core.stoppers import MaximumIterationStopper
+from tuner.execution.trainable import can_be_saved
+
+from .config import AUTO, RunConfig, TuneConfig
+
+REDUCTION_FACTOR: Final = 3
+"""One trial in three goes on from level to level."""
+NUM_RUNGS: Final = 3
+"""Levels below a full training: the first one comes after a 27th of it."""
+NO_END: Final = REDUCTION_FACTOR**10
+"""The highest level where nothing tells how long a full training is."""
+MAX_SAMPLES: Final = 1_000
+"""With more samples than this, trials are presumably so short that asking a model would take longer than training."""
+_CHOSEN: Final = {None: "default", AUTO: 'chosen by "auto"'}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A scheduler and a searcher.
+
+    Attributes:
+        scheduler: The scheduler.
+        searcher: The searcher.
+        remark: What the user is told at the start; empty where there is nothing to search.
+    """
+
+    scheduler: Scheduler
+    searcher: Searcher
+    remark: str = ""
+
+
+def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable: Any) -> Choice:
+    """Return the scheduler and the searcher that were named, or ours.
+
+    The searcher is `TreeSearch` where there is something to search: several samples of a space without grids, and a metric; if it is not
+    asked for by name, only up to `MAX_SAMPLES` of them. ASHA takes a 27th of a full training for its first level, if `RunConfig.stop` tells
+    how long that is, and the first report otherwise; `asha_for` says what is different beside a model. If it is not asked for by name, it
+    is taken only where no trial can lose by it what it will not get back: where trials are saved when they are asked to, so that who is
+    paused may go on, or that length is known, so that the first comparison does not come too early.
+    """
+    is_unnamed = all(named in (None, AUTO) for named in (tune.scheduler, tune.search_alg))
+    is_search = _is_search(tune, space)
+    is_open = is_search and is_unnamed and bool(tune.metric and tune.mode) and tune.num_samples <= MAX_SAMPLES
+    full = _full_training(run.stop)
+    is_harmless = can_be_saved(trainable) or full is not None
+    wants_asha = tune.scheduler == AUTO or (tune.scheduler is None and is_open and is_harmless)
+    wants_model = is_search and (tune.search_alg == AUTO or (tune.search_alg is None and is_open))
+    ours = searchers.TreeSearch if wants_model else searchers.BasicVariantGenerator
+    searcher = tune.search_alg if isinstance(tune.search_alg, Searcher) else ours()
+    asha = asha_for(searcher, full, tune.num_samples) if wants_asha else schedulers.FIFOScheduler()
+    scheduler = tune.scheduler if isinstance(tune.scheduler, Scheduler) else asha
+    is_worth_saying = is_search or bool(SearchSpace(space).grid_axes)
+    return Choice(scheduler, searcher, _start_line(scheduler, searcher, tune, space) if is_worth_saying else "")
+
+
+def full_iteration(stop: Any, scheduler: Scheduler) -> int | None:
+    """Return the ``training_iteration`` at which a trial ends that nobody stops early; None where neither of the two tells.
+
+    Args:
+        stop: The stop criterion, as the user gave it.
+        scheduler: One that ends trials at a ``max_t`` of iterations tells, too.
+    """
+    given = {name: parameter.default for name, parameter in inspect.signature(type(scheduler)).parameters.items()}
+    given |= scheduler.declared_arguments
+    limits = [_full_training(stop)]
+    if given.get("time_attr") == TRAINING_ITERATION and given.get("stop_last_trials", True):
+        limits.append(_iterations(given.get("max_t")))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _start_line(scheduler: Scheduler, searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
+    """Return which searcher and which scheduler are used, and why where the user has not named them."""
+    by_searcher = f"Searcher: {type(_unwrapped(searcher)).__name__}{_why(searcher, tune, space)}."
+    if isinstance(scheduler, schedulers.FIFOScheduler):
+        return f"{by_searcher} Scheduler: none; every trial trains to the end."
+    name = type(getattr(scheduler, "adapted", scheduler)).__name__
+    if isinstance(tune.scheduler, Scheduler):
+        return f"{by_searcher} Scheduler: {name}."
+    return f"{by_searcher} Scheduler: {name} ({_CHOSEN[tune.scheduler]}); weaker trials are stopped early."
+
+
+def _why(searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
+    """Return in parentheses why a searcher is used, empty where it was given."""
+    if isinstance(tune.search_alg, Searcher):
+        return ""
+    if isinstance(searcher, ModelSearch):
+        return f" ({_CHOSEN[tune.search_alg]})"
+    if SearchSpace(space).grid_axes:
+        return " (every point of the grid)"
+    if isinstance(tune.scheduler, Scheduler):
+        return " (random; the default beside a given scheduler)"
+    if not (tune.metric and tune.mode):
+        return " (random, since no metric and mode are set)"
+    return f" (random, since num_samples={tune.num_samples:,} is more than {MAX_SAMPLES:,})"
+
+
+def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments: Any) -> Scheduler:
+    """Return our ASHA.
+
+    What a model suggests, after its first points, is mostly good, and among good configurations the first results tell next to nothing: on
+    the development tasks of the quality benchmark, among the best tenth of a table the rank correlation of values after a 27th of the
+    training with those at its end is between -0.2 and 0.3, after a third between 0.1 and 0.5. So beside a model only as many scouts as it
+    has first points are compared at each level, and later trials at the highest level below half of a full training for the first time.
+
+    Args:
+        searcher: Who suggests, in wrappers or without.
+        full: The iteration at which a trial ends that nobody stops early; None where nothing tells.
+        num_samples: How many trials there will be; -1 for an endless number.
+        **arguments: Others of the scheduler.
+    """
+    # Trials end where the stop criterion says, which may say otherwise after a restore.
+    max_t, grace_period = (NO_END, 1) if full is None else (full, max(1, full // REDUCTION_FACTOR**NUM_RUNGS))
+    if full is not None and _has_model(searcher):
+        arguments |= {"num_scouts": num_first_points(num_samples), "later_grace_period": _later(grace_period, full)}
+    fixed = {"max_t": max_t, "grace_period": grace_period, "reduction_factor": REDUCTION_FACTOR, "stop_last_trials": False}
+    return schedulers.AsyncHyperBandScheduler(**{**fixed, **arguments})
+
+
+def _has_model(searcher: Searcher) -> bool:
+    return isinstance(_unwrapped(searcher), ModelSearch)
+
+
+def _unwrapped(searcher: Searcher) -> Searcher:
+    while isinstance(searcher, SearcherWrapper):
+        searcher = searcher.searcher
+    return searcher
+
+
+def _later(grace_period: int, full: int) -> int:
+    """Return the highest level that is no more than half of a full training, or the lowest one."""
+    level = grace_period
+    while 2 * level * REDUCTION_FACTOR <= full:
+        level *= REDUCTION_FACTOR
+    return level
+
+
+def _is_search(tune: TuneConfig, space: Mapping[str, Any]) -> bool:
+    """Return whether there are several samples of something that a model can learn about."""
+    declared = SearchSpace(space)
+    words = [parameter.domain for parameter in declared.parameters]
+    return tune.num_samples != 1 and bool(words) and not declared.grid_axes and not any(isinstance(word, Normal) for word in words)
+
+
+def _full_training(stop: Any) -> int | None:
+    """Return the iteration at which a trial ends, where the stop criterion says so."""
+    limit = stop.get(TRAINING_ITERATION) if isinstance(stop, Mapping) else None
+    if isinstance(stop, MaximumIterationStopper):
+        limit = stop.max_iter
+    return _iterations(limit)
+
+
+def _iterations(limit: Any) -> int | None:
+    return int(limit) if isinstance(limit, int | float) and 1 <= limit < math.inf else None

@@ -1,0 +1,409 @@
+"""Everything the user declared about an experiment, checked and put together before anything is touched."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from schedulers.fifo import FIFOScheduler
+from schedulers.scheduler import Scheduler
+from searchers import BasicVariantGenerator, DuplicateGuard
+from searchers.searcher import Searcher, tell_properties
+from searchers.space import Path, SearchSpace, flat_name, is_word, leaves
+from searchers.space.foreign_spaces import check_words
+from searchers.wrappers.wrapper import SearcherWrapper
+from tuner.core.resources import ResourcePool
+from tuner.core.settings import ExperimentSettings
+from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
+from tuner.execution.pickling import check_portable
+from tuner.execution.registry import get_trainable
+from tuner.execution.resource_requests import DEFAULT_REQUEST, resources_for
+from tuner.execution.trainable import can_be_saved, check_trainable, is_class_trainable, trainable_name
+from tuner.storage.config_codec import check_keys
+from tuner.storage.mkdir import check_working_directory
+
+from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from .default_algorithms import chosen
+
+_USED_BY: Final = "_used_by"
+"""Attribute of a scheduler, a searcher or a stopper of the user's own: the run that it has become part of."""
+_INNER: Final = ("searcher", "base_scheduler", "adapted")
+"""Attributes of schedulers and searchers that hold another one to which they pass on what they hear."""
+_MANY_SLOTS: Final = 10_000
+"""More trials than ever run at once on one machine."""
+_MIN_PENDING: Final = 16
+"""So many trials of a grid or of random samples are suggested ahead of need at least, as in Ray Tune."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """A trial of another experiment that is trained again.
+
+    Attributes:
+        experiment: Name of that experiment.
+        trial_id: The trial's id there.
+        seed: Its seed.
+    """
+
+    experiment: str
+    trial_id: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A checked declaration.
+
+    Attributes:
+        trainable: What each trial runs.
+        name: The trainable's name.
+        space: The search space, as the scheduler completes it.
+        declared_space: The search space that was given.
+        tune: What is searched for, and how.
+        run: Where the experiment lives, and how it is run.
+        checkpoint: Which checkpoints are made and kept.
+        failure: What happens when a trial fails.
+        scheduler: The scheduler, without its search properties.
+        searcher: The searcher, without its search properties.
+        stopper: The stop criterion.
+        seed: What all chance in the experiment follows from.
+        experiment_id: Tells the experiment from all others; a restored one keeps it.
+        remark: What the user is to be told about what was chosen; empty for nothing.
+        rerun: Which trial of which experiment this repeats; None for none.
+        run_id: Tells what was declared here from all that is declared elsewhere, also for the same experiment.
+    """
+
+    trainable: Any
+    name: str
+    space: Mapping[str, Any]
+    tune: TuneConfig
+    run: RunConfig
+    checkpoint: CheckpointConfig
+    failure: FailureConfig
+    scheduler: Scheduler
+    searcher: Searcher
+    stopper: Stopper
+    seed: int
+    experiment_id: str
+    declared_space: Mapping[str, Any]
+    remark: str = ""
+    rerun: Rerun | None = None
+    run_id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def metric(self) -> str | None:
+        """What is optimised, whoever named it."""
+        return self.tune.metric or self.scheduler.metric or self.searcher.metric
+
+    @property
+    def mode(self) -> str | None:
+        """``"min"`` or ``"max"``: its direction, whoever named it."""
+        return self.tune.mode or self.scheduler.mode or self.searcher.mode
+
+    @property
+    def several_objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode of each objective where the searcher or else the scheduler has several; else empty."""
+        return next((part.objectives for part in (self.searcher, self.scheduler) if len(part.objectives) > 1), ())
+
+    def request_for(self, config: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return what a trial with this configuration occupies."""
+        return resources_for(self.trainable, config)
+
+    def seed_of(self, trial_id: str) -> int:
+        """Return the seed of a trial, the same in each attempt."""
+        return seed_of_trial(trial_id, self.seed, self.rerun)
+
+    def copy(self) -> Plan:
+        """Return a plan with a scheduler, searcher and stopper of its own, which leaves those of this one as they are."""
+        scheduler, searcher, stopper = copy.deepcopy((self.scheduler, self.searcher, self.stopper))
+        return replace(self, scheduler=scheduler, searcher=searcher, stopper=stopper)
+
+    def connect(self) -> None:
+        """Give scheduler and searcher their metric, mode, space and seed.
+
+        Raises:
+            ValueError: If one of them has a metric or mode of its own and another is given, cannot work with what it is given, or was
+                part of another experiment.
+        """
+        _check_unused(self)
+        metric, mode = self.tune.metric, self.tune.mode
+        if not self.scheduler.set_search_properties(metric, mode, seed=derived_seed(self.seed, "scheduler")):
+            raise _conflict(self.scheduler, metric, mode)
+        spec = {"seed": derived_seed(self.seed, "searcher"), "num_samples": self.tune.num_samples, "experiment": self.experiment_id}
+        if not tell_properties(self.searcher, metric, mode, self.space, spec):
+            raise _refusal(self.searcher, self)
+        for part in _lasting_parts(self):
+            setattr(part, _USED_BY, self.run_id)
+
+    def check_resources(self, capacity: Mapping[str, float]) -> None:
+        """Check that trials can run with the resources that there are.
+
+        Args:
+            capacity: Total resources.
+
+        Raises:
+            ValueError: If a trial's resource request can never fit, or nothing limits how many trials run at once.
+        """
+        request = self._default_request()
+        if misfit := ResourcePool(capacity).misfit(request):
+            raise ValueError(f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)")
+        if not any(request.values()) and not self.tune.max_concurrent_trials:
+            raise ValueError(f"resources {request} ask for nothing, so that nothing limits how many trials run; set max_concurrent_trials")
+
+    def settings(self, capacity: Mapping[str, float]) -> ExperimentSettings:
+        """Return what the core has to know.
+
+        Args:
+            capacity: Total resources.
+
+        Raises:
+            ValueError: As `check_resources` does.
+        """
+        self.check_resources(capacity)  # not always the capacity checked before: an executor may ask the machine again, or simulate one
+        request = self._default_request()
+        max_concurrent, max_trials = self.tune.max_concurrent_trials or None, self.searcher.num_trials_for(self.tune.num_samples)
+        num_slots = ResourcePool(capacity).num_fitting(request, max_concurrent or _MANY_SLOTS)
+        is_listed = type(self.searcher) is BasicVariantGenerator and not self.searcher.max_concurrent and max_trials is not None
+        return ExperimentSettings(
+            capacity=capacity,
+            default_request=request,
+            metric=self.metric,
+            mode=self.mode,
+            max_trials=max_trials,
+            max_concurrent=max_concurrent,
+            **self.failure.policies(num_slots),
+            time_budget_s=self.tune.budget_s,
+            stop_grace_s=self.failure.stop_grace_s,
+            interrupt_grace_s=self.run.interrupt_grace_s,
+            report_timeout_s=self.failure.report_timeout_s,
+            checkpoints=self.checkpoint.policy(is_class=is_class_trainable(self.trainable), can_save=can_be_saved(self.trainable)),
+            several_objectives=self.several_objectives,
+            is_metric_required=os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING") != "1",
+            # What no result can change may be proposed early, and so be seen.
+            max_pending=max(_MIN_PENDING, 2 * num_slots) if is_listed else 0,
+        )
+
+    def _default_request(self) -> Mapping[str, float]:
+        """Return what a trial asks for as far as it does not depend on its configuration."""
+        try:
+            return self.request_for({})
+        except Exception:  # noqa: BLE001  (the user's function wants to see a configuration)
+            return DEFAULT_REQUEST
+
+
+def make_plan(trainable: Any, param_space: Mapping[str, Any] | None, tune_config: TuneConfig | None, run_config: RunConfig | None) -> Plan:
+    """Check what the user declared.
+
+    Raises:
+        TypeError: If something has the wrong type.
+        ValueError: If a value is out of range or two contradict each other.
+        StorageError: If the working directory, in which trials run, has been deleted.
+    """
+    check_working_directory()
+    trainable = get_trainable(trainable) if isinstance(trainable, str) else trainable
+    check_trainable(trainable)
+    tune = _checked("tune_config", tune_config, TuneConfig)
+    run = _checked("run_config", run_config, RunConfig)
+    parts = {name: getattr(run, name) for name in ("checkpoint_config", "failure_config")}
+    run = replace(run, **{name: replace(part) for name, part in parts.items() if part is not None})
+    space = _checked_space(param_space)
+    if run.executor == "process":
+        check_portable(space)
+    choice = chosen(tune, run, space, trainable)
+    # What was chosen is written down as if it had been named: a restore goes on with it, whatever a later release would choose.
+    tune = replace(tune, scheduler=choice.scheduler, search_alg=choice.searcher, chdir_to_trial_dir=_changes_directory(tune, run))
+    plan = Plan(
+        trainable=trainable,
+        name=trainable_name(trainable),
+        space=_completed(space, choice.scheduler),
+        declared_space=space,
+        tune=tune,
+        run=run,
+        checkpoint=run.checkpoint_config or CheckpointConfig(),
+        failure=run.failure_config or FailureConfig(),
+        scheduler=choice.scheduler,
+        searcher=_guarded(choice.searcher, tune),
+        stopper=unused(stopper_from(run.stop)),
+        seed=secrets.randbits(32) if tune.seed is None else tune.seed,
+        experiment_id=secrets.token_hex(8),
+        remark=choice.remark,
+    )
+    plan.checkpoint.policy(is_class=is_class_trainable(trainable))
+    _check_unused(plan)
+    knows_optuna = any(type(part).__name__ == "OptunaSearch" for part in _chain([plan.searcher]))
+    check_words(space, "param_space", accepts="optuna" if knows_optuna else None)
+    _check_population(plan)
+    for part in (plan.scheduler, plan.searcher):
+        if _is_at_odds(part, tune.metric, tune.mode):
+            raise _conflict(part, tune.metric, tune.mode)
+    _check_objective(plan)
+    return plan
+
+
+def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:
+    """Return whether each trial works in its own directory; None, which is written down as such, where nothing says so."""
+    wanted = tune.chdir_to_trial_dir
+    if wanted is None and os.environ.get("RAY_CHDIR_TO_TRIAL_DIR") == "1":
+        wanted = True
+    if wanted and run.executor == "inline":
+        raise ValueError(
+            "chdir_to_trial_dir must not be True with executor='inline', where all trials share one process; write to "
+            "get_context().get_trial_dir() instead"
+        )
+    return wanted
+
+
+def _check_population(plan: Plan) -> None:
+    """Refuse what leaves a population without a size, or without members that belong together."""
+    if not getattr(plan.scheduler, "needs_population", False):
+        return
+    kind = type(plan.scheduler).__name__
+    if not isinstance(plan.tune.search_alg or BasicVariantGenerator(), BasicVariantGenerator):
+        found = type(plan.tune.search_alg).__name__
+        raise ValueError(f"search_alg must be None with {kind}, got {found}; {kind} itself finds what to try next")  # noqa: TRY004  (as Ray Tune)
+    if plan.tune.num_samples == -1:
+        raise ValueError(f"num_samples must be the size of the population with {kind}, got -1; it has to be known before it begins")
+    _check_mutations(plan)
+
+
+def _check_mutations(plan: Plan) -> None:
+    """Refuse to vary what would leave a configuration with parameters that do not belong together."""
+    space = SearchSpace(plan.space)
+    if not space.is_conditional:
+        return
+    parents = {condition.name for parameter in space.parameters for condition in parameter.conditions}
+    fixed = [parameter.path for parameter in space.parameters if parameter.conditions or parameter.name in parents]
+    for path in _mutated(plan.scheduler):
+        if any(path[: len(other)] == other[: len(path)] for other in fixed):
+            raise ValueError(
+                f"{type(plan.scheduler).__name__} must leave alone what is conditional in param_space and what it depends on, got "
+                f"{flat_name(path)!r} to vary; vary what is in every configuration, and let the population choose among the rest"
+            )
+
+
+def _mutated(scheduler: Scheduler) -> Iterator[Path]:
+    given = getattr(scheduler, "base_scheduler", scheduler).declared_arguments
+    for name in ("hyperparam_mutations", "hyperparam_bounds"):
+        yield from (path for path, _ in leaves({} if given.get(name) is None else _without_lists(given[name])))
+
+
+def _without_lists(mutations: Any) -> Any:
+    return {key: _without_lists(value) for key, value in mutations.items()} if isinstance(mutations, Mapping) else None
+
+
+def _guarded(searcher: Searcher, tune: TuneConfig) -> Searcher:
+    return searcher if tune.duplicates == "repeat" else DuplicateGuard(searcher, tune.duplicates)
+
+
+def with_seed(plan: Plan, seed: int, experiment_id: str | None = None) -> Plan:
+    """Return the plan with another seed, and as that of another experiment."""
+    return replace(plan, seed=seed, experiment_id=experiment_id or plan.experiment_id)
+
+
+def derived_seed(seed: int, purpose: str) -> int:
+    """Return a seed of its own for one purpose, so that no two parts of an experiment share a stream of chance."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:4])
+
+
+def seed_of_trial(trial_id: str, seed: int, rerun: Rerun | None) -> int:
+    """Return the seed of a trial.
+
+    Args:
+        trial_id: The trial.
+        seed: The seed of its experiment.
+        rerun: The trial that its experiment repeats, whose seed it takes over; None where it repeats none.
+    """
+    return derived_seed(seed, trial_id) if rerun is None else rerun.seed
+
+
+def _checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if space is None:
+        return {}
+    if not isinstance(space, Mapping):
+        raise TypeError(f"param_space must be a dictionary of parameter names to values or domains, got {space!r}")
+    SearchSpace(space)
+    check_keys(space)
+    return space
+
+
+def _completed(space: Mapping[str, Any], scheduler: Scheduler) -> Mapping[str, Any]:
+    completed = scheduler.completed_space(space)
+    return space if completed is space else _checked_space(completed)
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
+    return replace(value)  # a copy, which later assignments leave alone, checked as a whole
+
+
+def _conflict(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> ValueError:
+    return ValueError(
+        f"metric and mode must be the same everywhere, got metric={metric!r}, mode={mode!r} in TuneConfig and metric={part.metric!r}, "
+        f"mode={part.mode!r} in {_kind_of(part)}; give them in one of the two places"
+    )
+
+
+def _is_at_odds(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> bool:
+    """Return whether a part has another metric or mode of its own than is given."""
+    return bool((metric and part.metric not in (None, metric)) or (mode and part.mode not in (None, mode)))
+
+
+def _refusal(searcher: Searcher, plan: Plan) -> ValueError:
+    """Return why a searcher has not taken its search properties: for another metric or mode, or else for another space than its own."""
+    metric, mode = plan.tune.metric, plan.tune.mode
+    searched = [flat_name(path) for path, leaf in leaves(plan.space) if is_word(leaf)]
+    if _is_at_odds(searcher, metric, mode) or not searched:
+        return _conflict(searcher, metric, mode)
+    return ValueError(
+        f"the search space must be given once, got one in {_kind_of(searcher)} and {', '.join(map(repr, searched))} to search in "
+        "param_space; give the space in one of the two places, with at most constants in the other"
+    )
+
+
+def _kind_of(part: Scheduler | Searcher) -> str:
+    while isinstance(part, SearcherWrapper):
+        part = part.searcher
+    return type(part).__name__
+
+
+def _check_objective(plan: Plan) -> None:
+    """Refuse a metric whose direction nothing tells: half of all searches would look for the worst."""
+    if plan.metric is None or plan.mode is not None:
+        return
+    named_by = next((type(part).__name__ for part in (plan.scheduler, plan.searcher) if part.metric), "TuneConfig")
+    raise ValueError(
+        f"mode must be 'min' or 'max' where a metric is named, got metric={plan.metric!r} in {named_by} without a mode; write "
+        "TuneConfig(mode='max'), or Tuner.restore(..., mode='max') for an experiment that exists, if a larger value is better, mode='min' "
+        "if a smaller one is"
+    )
+
+
+def _check_unused(plan: Plan) -> None:
+    """Refuse what has become part of another experiment, whose trials it would mix up with those of this one."""
+    for part in _lasting_parts(plan):
+        if getattr(part, _USED_BY, plan.run_id) != plan.run_id:
+            kind = type(part).__name__
+            raise ValueError(f"{kind} must be new for each experiment, got one that another experiment has used; construct another {kind}")
+
+
+def _lasting_parts(plan: Plan) -> Iterator[Any]:
+    """Yield the objects of the user's that remember what has happened in an experiment."""
+    yield from _chain([plan.scheduler, plan.searcher])
+    yield from users_stoppers(plan.stopper)
+
+
+def _chain(parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield schedulers and searchers and those that they stand around, all but `FIFOScheduler`, which remembers nothing."""
+    for outermost in parts:
+        part = outermost
+        while part is not None and not isinstance(part, FIFOScheduler):
+            yield part
+            part = next(filter(None, (getattr(part, name, None) for name in _INNER)), None)

@@ -1,0 +1,105 @@
+"""Large constants of configurations, each stored once under the SHA-256 of its file.
+
+Only plain NumPy arrays are stored: their files are numbers behind a short header, and reading one executes nothing. Whoever reads
+one gets what was written or an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from searchers.space.tree import assign, leaves
+from tuner.errors import StorageError
+
+from . import atomic
+from .array_files import ArrayFile, decoded, encoded
+from .layout import OBJECTS
+from .mkdir import make_own_folder
+
+if TYPE_CHECKING:
+    import numpy as np  # recognised where the user has imported it, never imported for its own sake
+
+_LARGE_BYTES: Final = 1 << 20
+"""From this size on a worker maps an array's file, which is faster, holds nobody up, and lets workers share the memory."""
+_CONTENT: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@final
+class ObjectStore:
+    """The arrays of an experiment's configurations.
+
+    An array that is put again costs nothing, since it is known by its identity; one that is read again is the same object.
+
+    Args:
+        experiment: The experiment's directory.
+        sync: Whether `put` returns only when the file is on the platter.
+    """
+
+    def __init__(self, experiment: Path, *, sync: bool = True) -> None:
+        self._directory = experiment / OBJECTS
+        self._sync = sync
+        self._contents: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self._loaded: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+
+    def put(self, array: np.ndarray[Any, Any]) -> str:
+        """Store an array unless it is stored already; return its SHA-256.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        known = self._contents.get(id(array))
+        if known is not None and known[0]() is array:
+            return known[1]
+        data = encoded(array)
+        content = hashlib.sha256(data).hexdigest()
+        path = self._path(content)
+        if not _holds(path, data):
+            make_own_folder(self._directory)
+            atomic.write_bytes(path, data, sync=self._sync)
+        self._remember(array, content)
+        return content
+
+    def get(self, content: str) -> Any:
+        """Return the array with this SHA-256.
+
+        Raises:
+            StorageError: If it is not there, or not what it was.
+        """
+        array = self._loaded.get(content)
+        if array is None:
+            array = decoded(str(self._path(content)))
+            self._loaded[content] = array
+            self._remember(array, content)
+        return array
+
+    def lighten(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the configuration as it is pickled for a worker: of a large array that is stored, only where it is.
+
+        Unpickled, it has the arrays again. They may be written to: each worker has its own, as far as it differs from the file.
+        """
+        files = {path: ArrayFile(str(self._path(content))) for path, leaf in leaves(config) if (content := self._content_of(leaf))}
+        light: Mapping[str, Any] = assign(config, files) if files else config
+        return light
+
+    def _content_of(self, leaf: Any) -> str:
+        known = self._contents.get(id(leaf)) if getattr(leaf, "nbytes", 0) >= _LARGE_BYTES else None
+        return known[1] if known is not None and known[0]() is leaf else ""
+
+    def _remember(self, array: Any, content: str) -> None:
+        key = id(array)
+        self._contents[key] = (weakref.ref(array, lambda _: self._contents.pop(key, None)), content)
+
+    def _path(self, content: str) -> Path:
+        if not _CONTENT.fullmatch(content):
+            raise StorageError(f"an object must be named by 64 hexadecimal digits, got {content!r}; the journal is damaged")
+        return self._directory / f"{content}.npy"
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Return whether the file is there, not a link, and as long as it should be; one that a crash has left is never incomplete."""
+    return path.is_file() and not path.is_symlink() and path.stat().st_size == len(data)

@@ -1,0 +1,230 @@
+"""How somebody who is not the driver asks it for something: a note in the experiment's directory, and an answer beside it.
+
+Files, since a directory is all that two processes surely share: it may lie on a network file system, under a path too long for a socket,
+and the one who asks needs no right but to write to it. A note names the driver that it is meant for, so that none is obeyed by a later
+one, long after whoever wrote it has gone.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+from tuner.errors import NotRunning, StorageError
+
+from . import atomic, layout, strict_json
+from .current_owner import driver_of
+from .lock import Owner, read_owner
+from .mkdir import make_own_folder
+from .reading import read_file
+
+_LOOK_EVERY_S: Final = 0.2
+_POLL_S: Final = 0.02
+_NOTE: Final = ".json"
+_ANSWER: Final = ".answer"
+_REFUSED: Final = ".refused"
+_LIMIT_BYTES: Final = 1 << 20
+
+_log = logging.getLogger("tuner")
+
+
+class Verb(enum.StrEnum):
+    """What can be asked for."""
+
+    STOP = "stop"
+    """Let the experiment end; it can be restored."""
+    STOP_TRIAL = "stop_trial"
+    PAUSE = "pause"
+    RESUME = "resume"
+    FORK = "fork"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody asks for.
+
+    Attributes:
+        verb: What is to be done.
+        trial_id: With which trial; empty for the experiment.
+        changes: Hyperparameters of a fork that are to be different, by their flattened names.
+        checkpoint: Index of the checkpoint that it is to go on from; None for the latest.
+        is_urgent: Whether workers are to be killed instead of asked.
+    """
+
+    verb: Verb
+    trial_id: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: int | None = None
+    is_urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What becomes of a wish.
+
+    Attributes:
+        is_granted: Whether it is fulfilled, now or as soon as the trial can be reached.
+        text: What happens, or why not, as a sentence.
+        trial_id: The trial concerned; of a fork the new one.
+    """
+
+    is_granted: bool
+    text: str
+    trial_id: str = ""
+
+
+Petition = tuple[Wish, Callable[[Answer], None]]
+"""A wish, and who is waiting for the answer."""
+
+
+@final
+class Mailbox:
+    """The driver's side: takes notes and answers them.
+
+    Args:
+        experiment: The experiment's directory, whose lock this process holds.
+        clock: Returns seconds.
+    """
+
+    def __init__(self, experiment: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._directory = experiment / layout.REQUESTS
+        self._addressee = _name_of(read_owner(experiment))
+        self._clock = clock
+        self._look_at_s = float("-inf")
+        self._refused: set[Path] = set()
+
+    def take(self) -> list[Petition]:
+        """Return what has been asked for since the last look; five times a second is often enough."""
+        now_s = self._clock()
+        if now_s < self._look_at_s:
+            return []
+        self._look_at_s = now_s + _LOOK_EVERY_S
+        return list(self._taken())
+
+    def close(self) -> None:
+        """Tell those who still wait that it is over."""
+        for _, answer in self._taken():
+            answer(Answer(is_granted=False, text="the experiment has come to its end"))
+        with suppress(OSError):
+            self._directory.rmdir()
+
+    def _taken(self) -> Iterator[Petition]:
+        # Names tell when notes were written; what is still being written has another one.
+        for path in sorted(self._directory.glob(f"[0-9]*{_NOTE}")):
+            try:
+                note = read_file(path, _LIMIT_BYTES)
+            except FileNotFoundError:
+                continue  # taken back by the process that wrote it
+            except OSError as cause:
+                self._set_aside(path, cause)
+                continue
+            try:
+                path.unlink()  # from here on it is ours, and can no longer be taken back
+            except OSError:
+                continue
+            answer = _Reply(path)
+            try:
+                to, wish = _read(note)
+            except (ValueError, KeyError, TypeError, AttributeError) as cause:
+                _log.warning("request %s was not carried out, since it cannot be understood: %r", path, cause)
+                answer(Answer(is_granted=False, text=f"the request cannot be understood: {cause!r}"))
+                continue
+            if to == self._addressee:
+                yield wish, answer
+
+    def _set_aside(self, path: Path, cause: OSError) -> None:
+        """Move what is no request out of the way, so that it is looked at, and told, once."""
+        if path in self._refused:
+            return
+        self._refused.add(path)
+        aside = path.with_name(f"{path.name}{_REFUSED}")
+        with suppress(OSError):
+            path.rename(aside)
+        _log.warning("%s is no request and was set aside as %s: %s", path, aside.name, cause)
+
+
+@final
+class _Reply:
+    """Puts the answer to a note beside it."""
+
+    def __init__(self, note: Path) -> None:
+        self._path = note.with_suffix(_ANSWER)
+
+    def __call__(self, answer: Answer) -> None:
+        with suppress(OSError):  # who has asked will hear nothing, and say so
+            atomic.write_text(self._path, strict_json.dumps(asdict(answer)), sync=False)
+
+
+_numbers = itertools.count()
+
+
+def post(experiment: Path, wish: Wish, timeout_s: float = 30.0) -> Answer:
+    """Ask the driver of an experiment, which may be another process, and wait for its answer.
+
+    Args:
+        experiment: The experiment's directory.
+        wish: What is wanted.
+        timeout_s: For how many seconds to wait.
+
+    Raises:
+        NotRunning: If nobody drives the experiment, or its driver ends before it answers.
+        StorageError: If nothing can be written there, or no answer comes in time.
+    """
+    owner = _present_driver(experiment)
+    directory = experiment / layout.REQUESTS
+    note = directory / f"{time.time_ns()}-{os.getpid()}-{next(_numbers)}{_NOTE}"
+    try:
+        make_own_folder(directory)
+        atomic.write_text(note, strict_json.dumps({"to": _name_of(owner), **asdict(wish)}), sync=False)
+    except OSError as cause:
+        raise StorageError(f"{directory} cannot be written to: {cause}; only who may write there can steer the experiment") from cause
+    try:
+        return _answered(experiment, note, owner, timeout_s)
+    finally:
+        for left in (note, note.with_suffix(_ANSWER)):
+            left.unlink(missing_ok=True)
+
+
+def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> Answer:
+    reply, until_s = note.with_suffix(_ANSWER), time.monotonic() + timeout_s
+    while True:
+        # In this order, so that what was answered at the last moment is still heard.
+        is_late = time.monotonic() >= until_s
+        has_left = owner.is_gone or _name_of(read_owner(experiment)) != _name_of(owner)
+        with suppress(FileNotFoundError):
+            return Answer(**strict_json.loads(read_file(reply, _LIMIT_BYTES)))
+        if has_left:
+            raise NotRunning(f"the driver of {str(experiment)!r} has ended before it answered; look what has become of the experiment")
+        if is_late:
+            break
+        time.sleep(_POLL_S)
+    raise StorageError(f"{owner}, which drives {str(experiment)!r}, has not answered within {timeout_s:g} s; it may hang")
+
+
+def _present_driver(experiment: Path) -> Owner:
+    owner = driver_of(experiment)
+    if owner is None:
+        raise NotRunning(f"nobody drives {str(experiment)!r}; Tuner.restore goes on with it")
+    return owner
+
+
+def _read(note: bytes) -> tuple[str, Wish]:
+    fields = strict_json.loads(note)
+    to = fields.pop("to")
+    wish = Wish(**{**fields, "verb": Verb(fields["verb"])})
+    kinds = (wish.trial_id, str), (wish.changes, dict), (wish.checkpoint, int | None)
+    if not all(isinstance(value, kind) for value, kind in kinds):
+        raise ValueError(f"{fields}")
+    return to, wish
+
+
+def _name_of(owner: Owner | None) -> str:
+    return "" if owner is None else f"{owner.pid}/{owner.host}/{owner.boot_id}/{owner.started}/{owner.ticks}"

@@ -1,0 +1,248 @@
+"""What an experiment has recorded, as curves that can be run through again."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.analysis.ranking import Mode
+from tuner.analysis.result import Result
+from tuner.analysis.result_grid import ResultGrid
+from tuner.core.manual_control import FORK_RULE
+from tuner.core.pareto import Objectives
+from tuner.core.resources import ResourcePool
+from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
+from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import Ending, Failure, Status, Trial
+from tuner.execution.replay_executor import Curve, CurvePoint
+from tuner.journal.rows import Row
+from tuner.storage.declaration import read_declaration
+from tuner.storage.layout import DECLARATION
+
+from .timing import Pace, Timing, read_timing
+
+_INDEPENDENT: Final = frozenset({"BasicVariantGenerator"})
+"""Searchers that would have proposed the same, whatever had become of the trials."""
+_LIMITER: Final = "ConcurrencyLimiter"
+_MAX_LISTED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTrial:
+    """One trial of a recording.
+
+    Attributes:
+        trial_id: The trial.
+        config: Its hyperparameters.
+        resources: What it occupies while it runs.
+        experiment_tag: See `Trial.experiment_tag`.
+        curve: What it reported, and how long it took.
+        is_cut: Whether it would have trained on: a scheduler ended it, or the experiment was interrupted.
+        is_stopped_by_criterion: Whether its last result is the one at which the stop criterion ended it.
+        refusal: Why it could not run at all; None where it could.
+    """
+
+    trial_id: str
+    config: Mapping[str, Any]
+    resources: Mapping[str, float]
+    experiment_tag: str
+    curve: Curve
+    is_cut: bool
+    is_stopped_by_criterion: bool
+    refusal: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """An experiment that has been run.
+
+    Attributes:
+        path: Its directory.
+        trials: Its trials that ran, in the order of their creation.
+        settings: With which it was run; None where nothing tells.
+        seed: What all chance in it followed from; 0 where nothing tells.
+        metric: The metric that it optimised, flattened; None for none.
+        mode: ``"min"`` or ``"max"``: its direction.
+        timing: How long things took.
+        max_concurrent: How many trials could run at once, beside what the resources allow; None for no limit.
+        is_inline: Whether its trials shared one process, so that one trained at a time.
+        caveats: What keeps a replay from telling all, sentence by sentence.
+        several: Metric and mode of each objective where it optimised several; there is no single `metric` then.
+    """
+
+    path: str
+    trials: Sequence[RecordedTrial]
+    settings: ExperimentSettings | None
+    seed: int
+    metric: str | None
+    mode: Mode | None
+    timing: Timing
+    max_concurrent: int | None
+    is_inline: bool
+    caveats: Sequence[str]
+    several: Objectives = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all trials are in it that had a worker."""
+        return self.timing.paces.keys() <= {trial.trial_id for trial in self.trials}
+
+
+def read_recording(grid: ResultGrid) -> Recording:
+    """Return what an experiment has recorded.
+
+    Raises:
+        ValueError: If a trial has no curve of its own, since it went on from another one's checkpoint, or no trial has any.
+        StorageError: If what the directory holds cannot be read.
+    """
+    directory = Path(grid.experiment_path)
+    declared = read_declaration(directory) if (directory / DECLARATION).is_file() else {}
+    settings = ExperimentSettings.from_fields(declared["settings"]) if "settings" in declared else None
+    _refuse_grafts(grid.trials)
+    is_uniform = len({tuple(sorted(trial.resources.items())) for trial in grid.trials}) <= 1
+    timing = read_timing(directory, is_uniform=is_uniform, num_slots=_num_slots(grid.trials, settings) if is_uniform else None)
+    saves_on_demand = settings is not None and settings.checkpoints.can_save_on_demand
+    pairs = [(trial, result) for trial, result in zip(grid.trials, grid, strict=True) if _has_run(trial)]
+    trials = [_recorded(trial, result, timing.pace_of(trial.trial_id), saves_on_demand=saves_on_demand) for trial, result in pairs]
+    if not any(trial.curve.points for trial in trials):
+        raise ValueError(f"recording must hold results, got none in {len(grid)} trials of {grid.experiment_path!r}; choose another one")
+    return Recording(
+        path=grid.experiment_path,
+        trials=trials,
+        settings=settings,
+        seed=int(declared.get("seed", 0)),
+        metric=_metric_of(grid),
+        mode=_mode_of(grid),
+        several=grid.objectives if len(grid.objectives) > 1 else (),
+        timing=timing,
+        max_concurrent=_max_concurrent(settings, declared),
+        is_inline=_noted(declared, "run_config", "executor") == "inline",
+        caveats=[*_caveats(grid.trials, len(trials), settings, declared)],
+    )
+
+
+def _num_slots(trials: Sequence[Trial], settings: ExperimentSettings | None) -> int | None:
+    """Return how many trials could run at once, which all ask for the same, where they were suggested early; None where they were not."""
+    if settings is None or not settings.max_pending or not trials:
+        return None
+    return ResourcePool(settings.capacity).num_fitting(trials[0].resources, settings.max_concurrent or len(trials))
+
+
+def _metric_of(grid: ResultGrid) -> str | None:
+    with contextlib.suppress(ValueError):
+        return grid.objective(mode="min")[0]
+    return None
+
+
+def _mode_of(grid: ResultGrid) -> Mode | None:
+    with contextlib.suppress(ValueError):
+        return grid.objective(_metric_of(grid) or "any")[1]  # where no metric is named, the mode counts for any
+    return None
+
+
+def _is_fork(trial: Trial) -> bool:
+    """Return whether the user let a trial begin where another one stood, so that there is no beginning to its curve."""
+    return bool(trial.grafts) and trial.grafts[0].reason.rule == FORK_RULE
+
+
+def _refuse_grafts(trials: Sequence[Trial]) -> None:
+    if grafted := [trial.trial_id for trial in trials if trial.grafts and not _is_fork(trial)]:
+        listed = ", ".join(grafted[:_MAX_LISTED]) + (", ..." if len(grafted) > _MAX_LISTED else "")
+        raise ValueError(
+            f"what-if cannot replay population based training: trials changed their configuration while they ran ({listed}); it needs an "
+            "experiment in which each trial kept its own"
+        )
+
+
+def _has_run(trial: Trial) -> bool:
+    """Return whether a trial has a place in a replay: it was started, reported, or was refused for good, and is no fork."""
+    return (bool(trial.attempt or trial.last_result) or trial.status is Status.ERROR) and not _is_fork(trial)
+
+
+def _recorded(trial: Trial, result: Result, pace: Pace, *, saves_on_demand: bool) -> RecordedTrial:
+    rows = _counted(trial.trial_id, result.rows.of(trial.trial_id))
+    has_failed = trial.status is Status.ERROR
+    failure = (trial.failures[-1] if trial.failures else Failure("failed", "")) if has_failed else None
+    points = [_point(row, pace, saves_on_demand=saves_on_demand) for row in rows]
+    return RecordedTrial(
+        trial_id=trial.trial_id,
+        config=trial.config,
+        resources=trial.resources,
+        experiment_tag=trial.experiment_tag,
+        curve=Curve(points, pace.start_s, pace.exit_s, failure),
+        is_cut=_is_cut(trial),
+        is_stopped_by_criterion=trial.reason is not None and trial.reason.rule == "stop" and trial.ending is Ending.COMPLETED,
+        refusal=failure if has_failed and not (trial.attempt or points) else None,
+    )
+
+
+def _counted(trial_id: str, rows: Sequence[Row]) -> list[Row]:
+    """Return rows that all tell their iteration."""
+    counted = [{**row, TRAINING_ITERATION: int(row.get(TRAINING_ITERATION, number))} for number, row in enumerate(rows, start=1)]
+    for earlier, later in pairwise(counted):
+        if earlier[TRAINING_ITERATION] >= later[TRAINING_ITERATION]:
+            raise ValueError(
+                f"recording must hold one curve for each trial, got iteration {later[TRAINING_ITERATION]} behind "
+                f"{earlier[TRAINING_ITERATION]} in trial {trial_id}, which went on from another one's checkpoint"
+            )
+    return counted
+
+
+def _point(row: Row, pace: Pace, *, saves_on_demand: bool) -> CurvePoint:
+    trained_s = row.get(TIME_THIS_ITER_S)
+    is_time = isinstance(trained_s, int | float) and 0 <= trained_s < math.inf
+    took_s = (float(trained_s or 0.0) if is_time else 0.0) + pace.waits_s.get(row[TRAINING_ITERATION], 0.0)
+    return CurvePoint(row, took_s, has_checkpoint=isinstance(row.get(CHECKPOINT_DIR_NAME), str) and not saves_on_demand)
+
+
+def _is_cut(trial: Trial) -> bool:
+    """Return whether somebody else than the training code or the stop criterion ended a trial, if it has ended at all."""
+    if trial.status is Status.ERROR:
+        return False
+    if not trial.is_finished or trial.ending in (Ending.INTERRUPTED, Ending.STOPPED_EARLY):
+        return True
+    return trial.reason is not None and trial.reason.rule not in ("stop", "trainable.done")
+
+
+def _max_concurrent(settings: ExperimentSettings | None, declared: Mapping[str, Any]) -> int | None:
+    search_alg = _noted(declared, "tune_config", "search_alg")
+    limits = [settings.max_concurrent if settings else None]
+    if isinstance(search_alg, dict) and search_alg.get("@") == _LIMITER:
+        limits.append(search_alg.get("max_concurrent"))
+    return min((limit for limit in limits if limit), default=None)
+
+
+def _caveats(trials: Sequence[Trial], num_used: int, settings: ExperimentSettings | None, declared: Mapping[str, Any]) -> Iterator[str]:
+    if not declared:
+        yield "the directory tells neither how trials ended nor what else took time; each curve counts as complete"
+    if num_forks := sum(map(_is_fork, trials)):
+        yield f"{num_forks} of {len(trials)} trials were forked from others by hand and are left out"
+    num_declared = max(len(trials) - num_forks, (settings and settings.max_trials) or 0)
+    if num_left := num_declared - num_used:
+        yield f"{num_left} of {num_declared} trials never ran, or are not among the results given, and are left out"
+    num_retries = sum(trial.num_failures - (trial.status is Status.ERROR) for trial in trials)
+    if num_retries > 0:
+        yield f"attempts that failed and were tried again: {num_retries}; what counted in the end is replayed, and not the time they cost"
+    searcher = _kind_of(_noted(declared, "tune_config", "search_alg"))
+    if searcher and searcher not in _INDEPENDENT:
+        yield f"{searcher} chose configurations by earlier results; the replay keeps those that it chose then"
+    if _kind_of(_noted(declared, "tune_config", "scheduler")) == "ResourceChangingScheduler":
+        yield "resources of trials changed while they were recorded; the replay takes as long, with the last ones"
+
+
+def _kind_of(note: Any) -> str:
+    """Return the class of a noted object, of a limiter that of whom it limits."""
+    if not isinstance(note, dict):
+        return ""
+    inner = note.get("searcher") if note.get("@") == _LIMITER else None
+    return _kind_of(inner) or str(note.get("@", ""))
+
+
+def _noted(declared: Mapping[str, Any], part: str, field: str) -> Any:
+    noted = declared.get(part)
+    return noted.get(field) if isinstance(noted, dict) else None

@@ -1,0 +1,195 @@
+"""Asks what another scheduler would have made of a recorded experiment."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, overload
+
+from schedulers.scheduler import Scheduler
+from tuner.analysis.frames import value_at
+from tuner.analysis.ranking import is_number, unknown_metric
+from tuner.analysis.result_grid import ResultGrid
+from tuner.core.result import flatten
+
+from .answer import WhatIf
+from .baselines import run_as_recorded, run_in_full
+from .candidate import Objective, checked, connect, description_of, objective_for
+from .comparison import WhatIfComparison
+from .outcome import Fate, TrialOutcome, outcome_of
+from .recording import Recording, read_recording
+from .replaying import CannotPauseRecording, Replay, Stint, replay
+from .slots import Slots, slots_for
+
+_NOTICEABLE: Final = 0.2
+"""Share by which the virtual clock may differ from the real one before a word is said about it."""
+_OF_THEIR_OWN: Final = 4.0
+"""Share by which it differs where training code tells a ``time_this_iter_s`` of its own."""
+_MOST: Final = 0.5
+
+
+@overload
+def what_if(
+    path_or_grid: str | os.PathLike[str] | ResultGrid,
+    scheduler: Scheduler | str,
+    *,
+    slots: int | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    **arguments: Any,
+) -> WhatIf: ...
+@overload
+def what_if(
+    path_or_grid: str | os.PathLike[str] | ResultGrid,
+    scheduler: Mapping[str, Scheduler | str],
+    *,
+    slots: int | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+) -> WhatIfComparison: ...
+def what_if(
+    path_or_grid: str | os.PathLike[str] | ResultGrid,
+    scheduler: Scheduler | str | Mapping[str, Scheduler | str],
+    *,
+    slots: int | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    **arguments: Any,
+) -> WhatIf | WhatIfComparison:
+    """Return what another scheduler would have made of a recorded experiment: time saved, and quality lost.
+
+    The recorded trials run once more on a virtual clock, in the order in which they were created: each reports what it reported then, and
+    takes as long as it took, until the scheduler stops or pauses it, as it could be paused then. The core, the driver and the scheduler
+    are the real ones; nothing is trained, nothing written, and the same question gets the same answer each time.
+    A curve ends where it was stopped when it was recorded; where the scheduler would have gone on, the answer is a bound (`WhatIf`). So
+    record with `FIFOScheduler` what you want to ask about. Configurations are those that were recorded, whatever a searcher would have
+    learned. Population based training is refused, as a recording and as a question. ``docs/what_if.md`` tells more.
+
+    Args:
+        path_or_grid: Directory of the experiment, see `ResultGrid.from_directory`, or its results.
+        scheduler: The other scheduler, which stays as it is; its short name, see `create_scheduler`; or several by names of your own.
+        slots: How many trials run at once, whatever they ask for; None for as many as then, which is one where they shared a process.
+        metric: What counts as quality, flattened; None for the scheduler's own, or that of the experiment.
+        mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None likewise.
+        **arguments: Those of a scheduler that is named.
+
+    Returns:
+        The answer; for several schedulers the answers by their names.
+
+    Raises:
+        FileNotFoundError: If there is no such directory, or no experiment in it.
+        StorageError: If it cannot be read.
+        TypeError: If an argument has the wrong type, or the named scheduler no such argument.
+        ValueError: If the scheduler changes configurations or resources, the recording holds no results, or trials that went on from
+            others' checkpoints, the metric was not reported, or one of several objectives has to be named.
+
+    Example:
+        >>> import tuner as tune
+        >>> def train(config):
+        ...     for step in range(1, 10):
+        ...         tune.report({"loss": config["x"] / step, "time_this_iter_s": 60.0})
+        >>> results = tune.Tuner(
+        ...     train,
+        ...     param_space={"x": tune.grid_search([1.0, 2.0, 3.0, 4.0])},
+        ...     tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=tune.create_scheduler("fifo")),
+        ...     run_config=tune.RunConfig(storage_path=getfixture("tmp_path"), verbose=0),
+        ... ).fit()
+        >>> answer = tune.what_if(results.experiment_path, "asha", slots=1, max_t=9, reduction_factor=3)
+        >>> answer.replayed.num_iterations, answer.regret, round(answer.saved_share, 2)
+        (12, 0.0, 0.67)
+    """
+    if isinstance(scheduler, Mapping):
+        if not scheduler or arguments:
+            told = f"{dict(scheduler)} with {sorted(arguments)}" if arguments else "none"
+            raise ValueError(f"scheduler must hold one scheduler at least, each with its own arguments, got {told}; construct them first")
+        candidates = {str(name): checked(one, {}) for name, one in scheduler.items()}
+        recording = read_recording(_grid(path_or_grid))
+        return WhatIfComparison({name: _answer(recording, one, slots, metric, mode) for name, one in candidates.items()})
+    candidate = checked(scheduler, arguments)
+    return _answer(read_recording(_grid(path_or_grid)), candidate, slots, metric, mode)
+
+
+def _grid(path_or_grid: str | os.PathLike[str] | ResultGrid) -> ResultGrid:
+    return path_or_grid if isinstance(path_or_grid, ResultGrid) else ResultGrid.from_directory(path_or_grid)
+
+
+def _answer(recording: Recording, scheduler: Scheduler, num_slots: int | None, metric: str | None, mode: str | None) -> WhatIf:
+    objective = objective_for(scheduler, recording, metric, mode)
+    _check_reported(recording, objective.metric)
+    slots = slots_for(recording, num_slots)
+    description = description_of(scheduler)
+    replayed, supposes_saves = _replayed(recording, scheduler, slots, objective)
+    outcomes = [
+        outcome_of(recorded, trial, replayed.stints.get(trial.trial_id, Stint()), objective.metric, objective.mode)
+        for recorded, trial in zip(recording.trials, replayed.trials, strict=True)
+    ]
+    in_full, as_it_ran = run_in_full(recording, slots, objective), run_as_recorded(recording, objective)
+    is_same_place = num_slots is None and not recording.is_inline and recording.is_whole
+    drift = in_full.wall_clock_s / as_it_ran.wall_clock_s - 1 if as_it_ran and is_same_place and as_it_ran.wall_clock_s else None
+    return WhatIf(
+        experiment=recording.path,
+        scheduler=description,
+        metric=objective.metric,
+        mode=objective.mode,
+        num_slots=slots.count,
+        recorded=as_it_ran,
+        in_full=in_full,
+        replayed=replayed.account,
+        trials=tuple(outcomes),
+        decisions=replayed.decisions,
+        supposes_saves=supposes_saves,
+        drift=drift,
+        caveats=tuple(_caveats(recording, outcomes, drift, supposes_saves=supposes_saves)),
+        remarks=replayed.remarks,
+        state=replayed.state,
+    )
+
+
+def _check_reported(recording: Recording, metric: str) -> None:
+    known: set[str] = set()
+    for point in itertools.chain.from_iterable(trial.curve.points for trial in recording.trials):
+        if is_number(value_at(point.metrics, metric)):
+            return
+        known.update(name for name, value in flatten(point.metrics).items() if is_number(value))
+    raise unknown_metric(metric, known, "a trial")
+
+
+def _replayed(recording: Recording, scheduler: Scheduler, slots: Slots, objective: Objective) -> tuple[Replay, bool]:
+    """Return the replay, and whether it had to be supposed that trials save."""
+    can_save = recording.settings is not None and recording.settings.checkpoints.can_save_on_demand
+    spare = checked(scheduler, {})
+    connect(scheduler, objective, recording)
+    try:
+        return replay(recording, scheduler, slots, objective.metric, objective.mode, can_save=can_save), False
+    except CannotPauseRecording:
+        connect(spare, objective, recording)
+        return replay(recording, spare, slots, objective.metric, objective.mode, can_save=True, supposes_saves=True), True
+
+
+def _caveats(recording: Recording, outcomes: Sequence[TrialOutcome], drift: float | None, *, supposes_saves: bool) -> Iterator[str]:
+    """Yield what keeps the answer from being exact, what matters most first."""
+    num_cut, num_run_out = sum(one.is_cut for one in outcomes), sum(one.fate is Fate.RAN_OUT for one in outcomes)
+    beyond = f"{num_run_out} of {len(outcomes)} trials would have trained on beyond what was recorded of them"
+    if num_run_out > _MOST * len(outcomes):
+        yield f"{beyond}, so that this says little about the scheduler; record the experiment with FIFOScheduler to ask about it"
+    elif num_run_out:
+        yield f"{beyond}: it would take longer than this, and might find something better"
+    elif num_cut:
+        yield (
+            f"{num_cut} of {len(outcomes)} curves were cut short when they were recorded; the scheduler does not ask for more of them, but "
+            "in full one of them might have been better than the best recorded, and more quality be lost than it seems"
+        )
+    if supposes_saves:
+        yield (
+            "the recorded trials saved no checkpoints, without which they cannot be paused: it is supposed that they save when they are "
+            "asked to, for nothing; a real run would refuse"
+        )
+    if recording.is_inline:
+        yield "the recorded trials shared one process, in which one trained at a time; so they do here, unless slots are given"
+    if drift is not None and drift > _OF_THEIR_OWN:
+        yield f"the results tell {drift + 1:.3g} times as much time as really passed; what is told here is what they tell"
+    elif drift is not None and abs(drift) > _NOTICEABLE:
+        more = "more" if drift > 0 else "less"
+        yield f"the virtual clock takes {abs(drift):.0%} {more} for the experiment in full than it really took; compare times with care"
+    yield from recording.caveats
