@@ -71,7 +71,13 @@ def measure(rounds: int) -> tuple[Listener, int]:
             die,
             param_space={"way": tune.grid_search(list(WAYS)), "moments": str(moments)},
             tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=rounds, max_concurrent_trials=2, seed=0),
-            run_config=tune.RunConfig(storage_path=storage, verbose=0, callbacks=[listener], resources={"cpu": 2}),
+            run_config=tune.RunConfig(
+                storage_path=storage,
+                verbose=0,
+                callbacks=[listener],
+                resources={"cpu": 2},
+                failure_config=tune.FailureConfig(max_common_failures=None),  # all are meant to die
+            ),
         ).fit()
         return listener, rounds * len(WAYS) - results.num_errors
 

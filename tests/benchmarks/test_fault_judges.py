@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import tuner as tune
-from benchmarks.faults import bystanders, kill_driver
+from benchmarks.faults import bystanders, deaths, kill_driver
 from benchmarks.faults.conditions import Verdict, at_most
 from benchmarks.faults.digits import num_different
 from benchmarks.faults.evidence import ROOT
@@ -120,6 +120,12 @@ def test_a_limit_that_was_never_measured_does_not_hold():
     assert at_most("time", [0.5, 0.9], 1.0).holds
     assert not at_most("time", [0.5, 1.1], 1.0).holds
     assert at_most("time", [0.5, 0.6, 1.1], 1.0, is_middle=True).holds
+
+
+def test_the_deaths_of_more_trials_than_may_fail_for_one_cause_are_all_noticed():
+    listener, num_silent = deaths.measure(6)
+    assert num_silent == 0
+    assert {way: len(delays_s) for way, delays_s in listener.delays_s.items()} == dict.fromkeys(deaths.WAYS, 6)
 
 
 def test_a_driver_that_is_killed_loses_nothing_and_doubles_nothing(tmp_path):
